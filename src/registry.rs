@@ -1,0 +1,174 @@
+//! The registry: the face of the engine.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::driver::Pass;
+use crate::engine::Engine;
+use crate::error::{ConnectError, PolicyError, UnknownWorker};
+use crate::event::Subscriber;
+use crate::hello::{Beat, Hello};
+use crate::policy::Policy;
+use crate::session::Session;
+use crate::snapshot::{Snapshot, Stats};
+use crate::state::{EndReason, WorkerState};
+use crate::sync::lock;
+use crate::worker::WorkerInfo;
+
+/// The workers of one server. A handle: clones are the same registry.
+///
+/// It starts no thread and reads no clock. Something has to drive it: [`Reaper::spawn`](crate::Reaper::spawn), or your own loop that
+/// calls [`reap`](Registry::reap).
+#[derive(Clone)]
+pub struct Registry {
+    engine: Arc<Engine>,
+}
+
+impl Registry {
+    /// An empty registry.
+    ///
+    /// # Errors
+    /// A value of `policy` outside its range.
+    pub fn new(policy: Policy) -> Result<Self, PolicyError> {
+        Ok(Registry { engine: Arc::new(Engine::new(policy)?) })
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// Adds a connection: to the live worker of that wid, or to a new incarnation. It counts as a beat.
+    ///
+    /// `closer` closes the connection from outside; it is run at most once, when the incarnation ends while this connection is open
+    /// (see [`Pass::hangups`]), with nothing locked. It must not be needed for closing the connection from inside.
+    ///
+    /// A new incarnation begins running, or in the state that the same process was told before ([`Policy::remember`]).
+    ///
+    /// # Errors
+    /// [`ConnectError`]; nothing was changed.
+    pub fn connect(
+        &self,
+        hello: Hello,
+        closer: impl FnOnce(EndReason) + Send + 'static,
+    ) -> Result<Session, ConnectError> {
+        let (worker, id) = self.engine.connect(hello, Box::new(closer))?;
+        Ok(Session::new(self.engine.clone(), worker, id))
+    }
+
+    /// A heartbeat by wid, for callers that hold no [`Session`]: one look-up, and then as [`Session::beat`].
+    ///
+    /// # Errors
+    /// [`UnknownWorker`]; nothing was changed.
+    pub fn beat(&self, wid: &str, beat: &Beat) -> Result<WorkerState, UnknownWorker> {
+        let engine = &self.engine;
+        let worker = {
+            let entry = engine.workers.get(wid).ok_or(UnknownWorker)?;
+            let told = engine.heard(&entry, beat).map_err(|_| UnknownWorker)?;
+            if beat.state <= told {
+                return Ok(told);
+            }
+            // The shard is let go before anyone is woken.
+            entry.value().clone()
+        };
+        engine.tell(&worker, beat.state).map_err(|_| UnknownWorker)
+    }
+
+    /// Tells a worker `state`, on all of its connections. Returns what it has been told from now on: `state`, or
+    /// something stronger that it was told before. Once this returned, every later beat of that worker answers so (G6).
+    ///
+    /// # Errors
+    /// [`UnknownWorker`]; nothing was changed.
+    pub fn signal(&self, wid: &str, state: WorkerState) -> Result<WorkerState, UnknownWorker> {
+        let worker = self.engine.workers.get(wid).ok_or(UnknownWorker)?.value().clone();
+        self.engine.tell(&worker, state).map_err(|_| UnknownWorker)
+    }
+
+    /// Tells `state` to every worker that is registered throughout the call. Returns how many were told.
+    pub fn signal_all(&self, state: WorkerState) -> usize {
+        let workers: Vec<_> = self.engine.live().collect();
+        workers.into_iter().filter(|(worker, _)| self.engine.tell(worker, state).is_ok()).count()
+    }
+
+    /// The live worker of that wid.
+    #[must_use]
+    pub fn get(&self, wid: &str) -> Option<WorkerInfo> {
+        let worker = self.engine.workers.get(wid)?.value().clone();
+        let word = worker.vitals.load();
+        word.is_live().then(|| worker.info(word, self.engine.now(), &self.engine.policy.load()))
+    }
+
+    /// All live workers. O(workers), and cheap if nothing happened since the last one.
+    #[must_use]
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.engine.snapshot()
+    }
+
+    /// The sums.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.engine.stats()
+    }
+
+    /// Subscribes to what happens from now on. At most `capacity` events (at least one) wait for the subscriber; what does not fit is
+    /// counted in the stream ([`Lagged`](crate::Lagged)).
+    pub fn subscribe(&self, capacity: usize) -> Subscriber {
+        self.engine.bus.subscribe(capacity)
+    }
+
+    /// One pass of the driver: advances the engine's time to `now`, and reaps who is due, in at most about `budget` steps (one
+    /// step is one worker filed, moved closer, judged or dropped).
+    ///
+    /// Call it once a tick ([`Policy::tick`]), or at [`Pass::next`], and again at once while [`Pass::more`] says so. `now` may stall or
+    /// go backward; a leap of more than [`Policy::gap`] is taken for a pause of the engine itself.
+    ///
+    /// ```
+    /// # use std::time::{Duration, Instant};
+    /// # use heartwheel::{Hello, Policy, Registry};
+    /// let registry = Registry::new(Policy::default())?;
+    /// let _silent = registry.connect(Hello::new("w1")?, |_| {})?;
+    /// // Any clock will do: this one is made up.
+    /// let start = Instant::now();
+    /// let mut expired = 0;
+    /// for tick in 0..=602 {
+    ///     let pass = registry.reap(start + Duration::from_millis(100) * tick, 1000);
+    ///     expired += pass.expired;
+    ///     pass.hangups.into_iter().for_each(|hangup| drop(hangup.run()));
+    /// }
+    /// assert_eq!(expired, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn reap(&self, now: Instant, budget: usize) -> Pass {
+        self.engine.pass(now, budget)
+    }
+
+    /// The policy in force.
+    #[must_use]
+    pub fn policy(&self) -> Arc<Policy> {
+        self.engine.policy.load_full()
+    }
+
+    /// Puts another policy in force, for workers that are registered already, too. A shorter ttl takes effect at the driver's next
+    /// passes, which look at every worker once.
+    ///
+    /// # Errors
+    /// A value outside its range, or another tick; the old policy stays.
+    pub fn set_policy(&self, policy: Policy) -> Result<(), PolicyError> {
+        policy.validate()?;
+        // The driver's lock: two callers put their policies in force one after the other.
+        let mut driver = lock(&self.engine.driver);
+        let tick = self.engine.policy.load().tick;
+        if policy.tick != tick {
+            return Err(PolicyError::TickChanged { tick });
+        }
+        self.engine.policy.store(Arc::new(policy));
+        driver.refile();
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registry").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}

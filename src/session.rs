@@ -1,0 +1,137 @@
+//! A worker's connection: the handle by which it beats, hears what it is told, and leaves.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use crate::engine::Engine;
+use crate::error::Gone;
+use crate::hello::{Beat, Wid};
+use crate::state::{Incarnation, WorkerState};
+use crate::sync::lock;
+use crate::worker::Worker;
+
+/// One connection of one incarnation, from [`Registry::connect`](crate::Registry::connect). Dropped, it is closed; the
+/// last one dropped ends the incarnation as [`Left`](crate::EndReason::Left).
+///
+/// After the end every call answers [`Gone`], and touches no successor (G5).
+///
+/// ```
+/// use heartwheel::{Beat, Hello, Policy, Registry, WorkerState};
+/// let registry = Registry::new(Policy::default())?;
+/// let session = registry.connect(Hello::new("w1")?, |_| {})?;
+/// assert_eq!(session.beat(&Beat::default().rss_kb(54_176))?, WorkerState::Running);
+/// registry.signal("w1", WorkerState::Quiet)?;
+/// assert_eq!(session.beat(&Beat::default())?, WorkerState::Quiet);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "a session that is dropped closes its connection"]
+pub struct Session {
+    engine: Arc<Engine>,
+    worker: Arc<Worker>,
+    id: u64,
+}
+
+impl Session {
+    pub(crate) fn new(engine: Arc<Engine>, worker: Arc<Worker>, id: u64) -> Self {
+        Session { engine, worker, id }
+    }
+
+    /// A heartbeat. Returns what the worker has been told.
+    ///
+    /// If this returns `Ok`, the worker is not reaped before a ttl has passed (G2). It takes no lock, allocates nothing and
+    /// waits for nobody (G7), unless the beat itself says a stronger state than the worker had.
+    ///
+    /// # Errors
+    /// [`Gone`] after the end of the incarnation; nothing was changed.
+    #[inline]
+    pub fn beat(&self, beat: &Beat) -> Result<WorkerState, Gone> {
+        self.engine.beat(&self.worker, beat).map_err(|_| Gone)
+    }
+
+    /// What the worker has been told; not a beat.
+    ///
+    /// # Errors
+    /// [`Gone`] after the end of the incarnation.
+    pub fn state(&self) -> Result<WorkerState, Gone> {
+        let word = self.worker.vitals.load();
+        if word.is_live() { Ok(word.state()) } else { Err(Gone) }
+    }
+
+    /// Waits until the worker has been told something other than `known`, or has ended. Cancel-safe; needs no particular
+    /// runtime.
+    ///
+    /// One wait at a time for each session: a second one takes the place of the first.
+    pub fn changed(&self, known: WorkerState) -> Changed<'_> {
+        Changed { session: self, known }
+    }
+
+    /// The worker's id.
+    #[must_use]
+    pub fn wid(&self) -> &Wid {
+        self.worker.hello.wid()
+    }
+
+    /// The life of the worker that this connection belongs to.
+    #[must_use]
+    pub fn incarnation(&self) -> Incarnation {
+        self.worker.incarnation
+    }
+
+    /// Closes the connection; the same as dropping it.
+    pub fn leave(self) {}
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.engine.leave(&self.worker, self.id);
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("wid", self.wid())
+            .field("incarnation", &self.incarnation().get())
+            .field("vitals", &self.worker.vitals)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The future of [`Session::changed`]: the new state, or [`Gone`].
+#[derive(Debug)]
+#[must_use = "a future does nothing unless it is awaited"]
+pub struct Changed<'a> {
+    session: &'a Session,
+    known: WorkerState,
+}
+
+impl Changed<'_> {
+    fn look(&self) -> Poll<Result<WorkerState, Gone>> {
+        match self.session.state() {
+            Ok(state) if state == self.known => Poll::Pending,
+            told => Poll::Ready(told),
+        }
+    }
+}
+
+impl Future for Changed<'_> {
+    type Output = Result<WorkerState, Gone>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let waker = context.waker().clone();
+        // Whoever changes the state does it under this lock, and wakes whoever is registered then.
+        let mut cold = lock(&self.session.worker.cold);
+        let looked = self.look();
+        if looked.is_pending() {
+            let replaced = cold.wait(self.session.id, waker);
+            drop(cold);
+            if replaced.is_err() {
+                return Poll::Ready(Err(Gone));
+            }
+        }
+        looked
+    }
+}

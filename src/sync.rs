@@ -1,0 +1,17 @@
+//! The atomics of the words that loom explores, and the one way this crate takes a lock.
+//!
+//! Under `--cfg heartwheel_loom` the atomics are loom's. The cfg is our own because a plain `cfg(loom)` would also
+//! change our dependencies.
+
+#[cfg(heartwheel_loom)]
+pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
+#[cfg(not(heartwheel_loom))]
+pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks `mutex`, poisoned or not: no user code runs under any lock of this crate, so a poisoned one still guards
+/// whole data (a thread can only have died of memory exhaustion between two complete steps).
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

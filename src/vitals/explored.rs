@@ -1,0 +1,115 @@
+//! loom on the word: every interleaving, under the memory model, of the races that it decides.
+//!
+//! `RUSTFLAGS="--cfg heartwheel_loom" cargo test --release --lib vitals::explored`
+
+use ::loom::sync::Arc;
+use ::loom::thread;
+
+use super::*;
+use crate::sync::{AtomicU64, Ordering};
+
+const TTL: u64 = 10;
+
+fn running() -> Arc<Vitals> {
+    Arc::new(Vitals::new(Word::born(WorkerState::Running, 0)))
+}
+
+/// What a reaper does at `now`.
+fn reap(vitals: &Vitals, now: u64) -> bool {
+    let seen = vitals.load();
+    seen.is_live() && seen.tick() + TTL <= now && vitals.expire(seen, now).is_ok()
+}
+
+/// G2: a beat that was acknowledged is never reaped over; one that was not, was.
+#[test]
+fn beat_against_reap() {
+    ::loom::model(|| {
+        let vitals = running();
+        let beater = thread::spawn({
+            let vitals = vitals.clone();
+            move || vitals.update(|word| word.beat(TTL)).is_ok()
+        });
+        let reaped = reap(&vitals, TTL);
+        let beaten = beater.join().unwrap();
+        assert!(beaten != reaped, "one of the two wins");
+        assert_eq!(vitals.load().is_live(), beaten);
+        assert_eq!(vitals.load().tick(), TTL);
+    });
+}
+
+/// G1, G6: a state that was told is neither lost to a beat nor to the worker's own weaker word; and a beat that comes after the
+/// signal sees it.
+#[test]
+fn signal_against_beat() {
+    ::loom::model(|| {
+        let vitals = running();
+        let signalled = Arc::new(AtomicU64::new(0));
+        let signaller = thread::spawn({
+            let (vitals, signalled) = (vitals.clone(), signalled.clone());
+            move || {
+                let _ = vitals.update(|word| word.told(WorkerState::Terminate)).unwrap();
+                // Release: the test's own way of saying "it returned".
+                signalled.store(1, Ordering::Release);
+            }
+        });
+        let quiet = thread::spawn({
+            let vitals = vitals.clone();
+            move || vitals.update(|word| word.told(WorkerState::Quiet)).unwrap().after.state()
+        });
+        // Acquire: pairs with the Release above.
+        let returned = signalled.load(Ordering::Acquire) == 1;
+        let heard = vitals.update(|word| word.beat(1)).unwrap().after.state();
+        assert!(!returned || heard == WorkerState::Terminate);
+        assert!(quiet.join().unwrap() >= WorkerState::Quiet);
+        signaller.join().unwrap();
+        assert_eq!((vitals.load().state(), vitals.load().tick()), (WorkerState::Terminate, 1));
+    });
+}
+
+/// G4: a connect joins the live incarnation or finds it ended; the last disconnect and the reaper end it once.
+#[test]
+fn connect_against_last_disconnect_against_reap() {
+    ::loom::model(|| {
+        let vitals = running();
+        let joiner = thread::spawn({
+            let vitals = vitals.clone();
+            move || vitals.update(|word| word.joined(TTL)).is_ok()
+        });
+        let leaver = thread::spawn({
+            let vitals = vitals.clone();
+            move || vitals.update(|word| word.parted(TTL)).is_ok_and(|change| !change.after.is_live())
+        });
+        let reaped = reap(&vitals, TTL);
+        let joined = joiner.join().unwrap();
+        let left = leaver.join().unwrap();
+        let word = vitals.load();
+        assert!(!(left && reaped), "it ends once");
+        assert_eq!(word.is_live(), !(left || reaped));
+        if word.is_live() {
+            assert!(joined && word.connections() == 1, "who joined is still there");
+        }
+        if left {
+            assert!(!joined || word.connections() == 0, "whoever joined first was counted");
+        }
+        if reaped {
+            assert_eq!(word.end(), Some(EndReason::Expired));
+        }
+    });
+}
+
+/// G5: after the end nothing changes the word any more.
+#[test]
+fn an_end_is_final() {
+    ::loom::model(|| {
+        let vitals = running();
+        let ender = thread::spawn({
+            let vitals = vitals.clone();
+            move || vitals.update(|word| word.ended(EndReason::Superseded, 3)).unwrap().after
+        });
+        let beaten = vitals.update(|word| word.beat(5)).is_ok();
+        let told = vitals.update(|word| word.told(WorkerState::Quiet)).is_ok();
+        let ended = ender.join().unwrap();
+        assert_eq!(vitals.load(), ended);
+        assert!(beaten || !told, "once refused, always refused");
+    });
+}
