@@ -225,7 +225,7 @@ fn level_of(now: u64, due: u64) -> usize {
 }
 
 fn slot_of(due: u64, level: usize) -> usize {
-    (due >> shift_of(level)) as usize % SLOTS
+    (due >> shift_of(level) & (SLOTS as u64 - 1)) as usize
 }
 
 /// How far the six bits of a level are up the tick.
