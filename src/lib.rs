@@ -11,6 +11,8 @@ mod hello;
 mod policy;
 mod reaper;
 mod registry;
+#[cfg(feature = "server")]
+pub mod server;
 mod session;
 mod snapshot;
 mod state;

@@ -1,0 +1,286 @@
+//! The program's server: Faktory's worker protocol on one address, an API for operators on another.
+//!
+//! It is a thin shell: who is there, alive, and told what is decided by the [`Registry`]; where jobs are is decided by a
+//! [`JobStore`](jobs::JobStore). What is here turns bytes into calls, and answers.
+//!
+//! Ground rules
+//! - One task a connection; everything a connection read in one go is answered in one write.
+//! - No task holds anything of the registry or the store across an `await` but its own session and its own wait.
+//! - What a peer sent is echoed cut and escaped, so that a reply is always one line.
+//! - Jobs are held in memory only, and are gone with the process. The program says so wherever a user looks.
+
+mod api;
+mod auth;
+mod commands;
+mod connection;
+mod info;
+pub mod jobs;
+mod log;
+mod messages;
+mod wire;
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tracing::{debug, info, warn};
+
+use crate::clock;
+use crate::error::PolicyError;
+use crate::policy::Policy;
+use crate::reaper::{Reaper, SpawnError};
+use crate::registry::Registry;
+
+pub use api::{SignalReply, SignalRequest, StatsReply, WorkerReply, WorkersReply};
+pub use auth::Password;
+use jobs::{JobStore, MemoryStore};
+
+/// When the jobs that a worker held come back after its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Recover {
+    /// When their reservation runs out, as Faktory has it.
+    #[default]
+    AtExpiry,
+    /// At once.
+    AtDeath,
+}
+
+/// What the server is started with.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Config {
+    /// Where workers connect.
+    pub listen: SocketAddr,
+    /// Where operators' tools connect.
+    pub api: SocketAddr,
+    /// What both have to know, if anything.
+    pub password: Option<Password>,
+    /// The registry's policy.
+    pub policy: Policy,
+    /// How many jobs are held.
+    pub jobs: jobs::Limits,
+    /// When the jobs of an ended worker come back.
+    pub recover: Recover,
+    /// Longest line a client may send, in bytes.
+    pub max_line: usize,
+    /// How long a client may take from connecting to a complete HELLO.
+    pub handshake: Duration,
+    /// How long a FETCH is held when there is nothing to hand out. Clients wait three to five seconds for an answer.
+    pub fetch_hold: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7419)),
+            api: SocketAddr::from(([127, 0, 0, 1], 7420)),
+            password: None,
+            policy: Policy::default(),
+            jobs: jobs::Limits::default(),
+            recover: Recover::default(),
+            max_line: 64 * 1024,
+            handshake: Duration::from_secs(2),
+            fetch_hold: Duration::from_secs(2),
+        }
+    }
+}
+
+/// Why the server did not start. Nothing is left running.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// An address could not be listened on.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The policy has a value outside its range.
+    #[error("policy: {0}")]
+    Policy(#[from] PolicyError),
+    /// The reaper's thread did not start.
+    #[error(transparent)]
+    Reaper(#[from] SpawnError),
+}
+
+/// What all connections share.
+struct Shared {
+    registry: Registry,
+    store: Arc<dyn JobStore>,
+    config: Config,
+    /// Password hashes computed at once; others wait their turn.
+    hashing: Semaphore,
+    started: Instant,
+    connections: AtomicUsize,
+    commands: AtomicU64,
+    /// Numbers producers, which have no incarnation, as holders of jobs.
+    producers: AtomicU64,
+    stopping: watch::Receiver<bool>,
+}
+
+/// A server whose addresses are bound.
+pub struct Server {
+    shared: Arc<Shared>,
+    reaper: Reaper,
+    workers: TcpListener,
+    api: TcpListener,
+    stop: watch::Sender<bool>,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("config", &self.shared.config).finish_non_exhaustive()
+    }
+}
+
+/// Moves due jobs this often.
+const STORE_TICK: Duration = Duration::from_millis(100);
+/// Jobs moved in one go.
+const STORE_SLICE: usize = 1024;
+/// How long replies in flight may take when the server stops.
+const STOP_LIMIT: Duration = Duration::from_secs(5);
+/// Pause of accepting after an error that will not go away at once (no descriptors left).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+impl Server {
+    /// Binds both addresses, and starts the reaper.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub async fn bind(config: Config) -> Result<Self, StartError> {
+        let registry = Registry::new(config.policy.clone())?;
+        let workers = listen(config.listen).await?;
+        let api = listen(config.api).await?;
+        let reaper = Reaper::spawn(&registry)?;
+        let (stop, stopping) = watch::channel(false);
+        let shared = Arc::new(Shared {
+            registry,
+            store: Arc::new(MemoryStore::new(config.jobs)),
+            config,
+            hashing: Semaphore::new(1),
+            started: clock::now(),
+            connections: AtomicUsize::new(0),
+            commands: AtomicU64::new(0),
+            producers: AtomicU64::new(0),
+            stopping,
+        });
+        Ok(Server { shared, reaper, workers, api, stop })
+    }
+
+    /// Where workers connect.
+    ///
+    /// # Errors
+    /// As the operating system says.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.workers.local_addr()
+    }
+
+    /// Where operators' tools connect.
+    ///
+    /// # Errors
+    /// As the operating system says.
+    pub fn api_address(&self) -> io::Result<SocketAddr> {
+        self.api.local_addr()
+    }
+
+    /// The registry, to look at or to signal.
+    #[must_use]
+    pub fn registry(&self) -> &Registry {
+        &self.shared.registry
+    }
+
+    /// Serves until `until` completes; then accepts nobody any more, lets every connection finish the reply it is at, and returns.
+    ///
+    /// # Errors
+    /// When the API's listener fails.
+    pub async fn run(self, until: impl Future<Output = ()>) -> io::Result<()> {
+        let Server { shared, reaper, workers, api, stop } = self;
+        log::follow(&shared.registry);
+        let advancing = tokio::spawn(advance(shared.clone()));
+        let api = tokio::spawn(api::serve(api, shared.clone()));
+        let mut connections = JoinSet::new();
+        tokio::pin!(until);
+        loop {
+            tokio::select! {
+                () = &mut until => break,
+                accepted = workers.accept() => match accepted {
+                    Ok((stream, peer)) => accept(&mut connections, &shared, stream, peer),
+                    Err(error) => {
+                        warn!(%error, "cannot accept");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
+                },
+                Some(_) = connections.join_next() => {}
+            }
+        }
+        info!("stopping");
+        drop(workers);
+        stop.send_replace(true);
+        let all = async { while connections.join_next().await.is_some() {} };
+        if tokio::time::timeout(STOP_LIMIT, all).await.is_err() {
+            warn!("some connections did not finish in time");
+        }
+        advancing.abort();
+        let api = match api.await {
+            Ok(served) => served,
+            Err(error) => Err(io::Error::other(error)),
+        };
+        // Joins its thread, which may be at work for a moment.
+        let _ = tokio::task::spawn_blocking(move || drop(reaper)).await;
+        api
+    }
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
+    TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, source })
+}
+
+fn accept(connections: &mut JoinSet<()>, shared: &Arc<Shared>, stream: TcpStream, peer: SocketAddr) {
+    // Replies are written whole; nothing is gained by waiting for more.
+    if let Err(error) = stream.set_nodelay(true) {
+        debug!(%error, %peer, "cannot set TCP_NODELAY");
+    }
+    let shared = shared.clone();
+    connections.spawn(async move {
+        // Relaxed: a gauge.
+        shared.connections.fetch_add(1, Ordering::Relaxed);
+        let ended = connection::serve(stream, shared.clone()).await;
+        // Relaxed: as above.
+        shared.connections.fetch_sub(1, Ordering::Relaxed);
+        debug!(%peer, %ended, "connection closed");
+    });
+}
+
+/// Moves what is due in the job store, as long as the server runs.
+async fn advance(shared: Arc<Shared>) {
+    let mut ticks = tokio::time::interval(STORE_TICK);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        while shared.store.advance(clock::now(), STORE_SLICE) {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+impl Shared {
+    /// Gives back what an ended worker held, if that is the rule.
+    fn recover(&self, holder: u64) {
+        if self.config.recover == Recover::AtDeath {
+            let jobs = self.store.release(holder, clock::now());
+            if jobs > 0 {
+                info!(incarnation = holder, jobs, "jobs of an ended worker are queued again");
+            }
+        }
+    }
+}
