@@ -225,7 +225,9 @@ fn level_of(now: u64, due: u64) -> usize {
 }
 
 fn slot_of(due: u64, level: usize) -> usize {
-    (due >> shift_of(level) & (SLOTS as u64 - 1)) as usize
+    #[expect(clippy::cast_possible_truncation, reason = "six bits")]
+    let slot = (due >> shift_of(level) & (SLOTS as u64 - 1)) as usize;
+    slot
 }
 
 /// How far the six bits of a level are up the tick.

@@ -1,5 +1,6 @@
 //! `heartwheel serve`.
 
+use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -79,7 +80,12 @@ fn duration(text: &str) -> Result<Duration, String> {
 impl Serve {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let filter = tracing_subscriber::EnvFilter::try_new(&self.log)?;
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+        let stderr = std::io::stderr;
+        tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_ansi(stderr().is_terminal())
+            .with_writer(stderr)
+            .init();
         let config = self.config()?;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         runtime.block_on(serve(config))?;

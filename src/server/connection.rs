@@ -28,6 +28,8 @@ const FLUSH_AT: usize = 64 * 1024;
 const WRITE_LIMIT: Duration = Duration::from_secs(10);
 /// How long a closed connection is read on, so that it ends with FIN and the peer sees the last reply.
 const LINGER: Duration = Duration::from_millis(500);
+/// And how much of it: who has more to say than this is reset.
+const LINGER_BYTES: usize = 1024 * 1024;
 
 /// Why a connection ended.
 #[derive(Debug)]
@@ -337,7 +339,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             self.flush().await?;
             self.stream.shutdown().await?;
             let mut ignored = [0; 4096];
-            while self.stream.read(&mut ignored).await? > 0 {}
+            let mut left = LINGER_BYTES;
+            while left > 0 {
+                match self.stream.read(&mut ignored).await? {
+                    0 => break,
+                    read => left = left.saturating_sub(read),
+                }
+            }
             Ok::<(), Closed>(())
         };
         // Whatever goes wrong here, the stream is dropped.
