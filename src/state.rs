@@ -74,7 +74,7 @@ impl FromStr for WorkerState {
 }
 
 /// How an incarnation ended. It ends once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum EndReason {
     /// Its last connection closed.
