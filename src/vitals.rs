@@ -105,8 +105,9 @@ impl Word {
 
     /// Heard at `now`, which may lie before the last beat: the later one stays.
     pub(crate) fn beat(self, now: u64) -> Result<Self, Ended> {
+        // The tick is on top and the rest is the same, so the greater word is the later one.
         let word = self.live()?;
-        Ok(word.at(word.tick().max(now)))
+        Ok(Word(word.0.max(word.at(now).0)))
     }
 
     /// Told `state`, or something stronger before.

@@ -30,8 +30,8 @@ const NEVER_SAID: u64 = u64::MAX;
 #[repr(C)] // The order of the first fields is the order in memory.
 pub(crate) struct Worker {
     pub(crate) vitals: Vitals,
-    rss_kb: Gauge,
     beats: Gauge,
+    rss_kb: Gauge,
     pub(crate) incarnation: Incarnation,
     /// The tick of the HELLO.
     since: u64,
@@ -59,6 +59,10 @@ impl Cold {
     pub(crate) fn add(&mut self, closer: Closer) -> u64 {
         let id = self.next;
         self.next += 1;
+        if self.connections.is_empty() {
+            // Most workers have one; a first push on its own would make room for four.
+            self.connections.reserve_exact(1);
+        }
         self.connections.push(Connection { id, closer, waker: None });
         id
     }
