@@ -57,9 +57,9 @@ fn cell(table: &str, row: &str, column: &str) -> Option<(f64, bool)> {
     Some((median, others.disturbed()))
 }
 
-/// The median of a cell; `None` if it was not measured.
+/// The median of a cell, fit to be compared; `None` if it was not measured, or was disturbed.
 pub(crate) fn median(table: &str, row: &str, column: &str) -> Option<f64> {
-    cell(table, row, column).map(|(median, _)| median)
+    cell(table, row, column).filter(|(_, disturbed)| !disturbed).map(|(median, _)| median)
 }
 
 /// Whether anything was measured of which a table can be made.
