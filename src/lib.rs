@@ -32,3 +32,4 @@ pub use registry::Registry;
 pub use session::{Changed, Session};
 pub use snapshot::{Snapshot, Stats};
 pub use state::{EndReason, Health, Incarnation, UnknownState, WorkerState};
+pub use worker::WorkerInfo;
