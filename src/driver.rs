@@ -75,9 +75,10 @@ impl Driver {
 
 impl Engine {
     pub(crate) fn pass(&self, now: Instant, budget: usize) -> Pass {
-        let policy = self.policy.load();
         let mut wake = Wake::default();
         let mut driver = lock(&self.driver);
+        // Read under the lock, as it is put in force under it: who finds `refile` set looks at everyone by the new policy.
+        let policy = self.policy.load();
         let gap = self.advance(&mut driver, now, &policy);
         let mut left = budget;
         let mut expired = 0;
