@@ -80,6 +80,8 @@ impl Engine {
         // Read under the lock, as it is put in force under it: who finds `refile` set looks at everyone by the new policy.
         let policy = self.policy.load();
         let gap = self.advance(&mut driver, now, &policy);
+        // One step to file a newcomer and one to go on: with less, a pass could come to no end, or never reap.
+        let budget = budget.max(2);
         let mut left = budget;
         let mut expired = 0;
         // Half of it at the most: a storm of newcomers must not keep the dead alive.

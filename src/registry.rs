@@ -116,8 +116,8 @@ impl Registry {
         self.engine.bus.subscribe(capacity)
     }
 
-    /// One pass of the driver: advances the engine's time to `now`, and reaps who is due, in at most about `budget` steps (one
-    /// step is one worker filed, moved closer, judged or dropped).
+    /// One pass of the driver: advances the engine's time to `now`, and reaps who is due, in at most about `budget` steps (at
+    /// least two; one step is one worker filed, moved closer, judged or dropped).
     ///
     /// Call it once a tick ([`Policy::tick`]), or at [`Pass::next`], and again at once while [`Pass::more`] says so. `now` may stall or
     /// go backward; a leap of more than [`Policy::gap`] is taken for a pause of the engine itself.
