@@ -51,6 +51,8 @@ pub(crate) struct Driver {
     sweeping: bool,
     /// Deadlines may have become earlier: every entry is to be looked at once.
     refile: bool,
+    /// The tick at which the wheel stands still while that look is under way: an entry that moved closer meanwhile could be missed.
+    held: Option<u64>,
 }
 
 impl Driver {
@@ -61,6 +63,7 @@ impl Driver {
             idle: true,
             sweeping: false,
             refile: false,
+            held: None,
         }
     }
 
@@ -90,7 +93,7 @@ impl Engine {
             left -= 1;
             file(&mut driver.wheel, worker, &policy);
         }
-        let tick = driver.time.elapsed();
+        let tick = driver.held.unwrap_or(driver.time.elapsed());
         let mut idle = false;
         while left > 0 && !idle {
             left -= 1;
@@ -189,14 +192,19 @@ impl Engine {
         if !driver.sweeping && !driver.refile && driver.wheel.len() <= 2 * needed + STALE_ALLOWED {
             return false;
         }
-        if !driver.sweeping {
-            driver.refile = false;
+        if !driver.sweeping && std::mem::take(&mut driver.refile) {
+            driver.held = Some(driver.wheel.now());
         }
         driver.sweeping = driver.wheel.sweep(budget, |worker| match needed_until(worker, policy) {
             Some(tick) => Keep::Refile(tick),
             None => Keep::Drop,
         });
-        driver.sweeping || driver.refile
+        if driver.sweeping {
+            return true;
+        }
+        // Now the wheel goes on from where it was held, with what came due by the look.
+        let behind = driver.held.take().is_some();
+        behind || driver.refile
     }
 }
 
