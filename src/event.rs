@@ -12,8 +12,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, TrySendError, bounded};
+use crossbeam::channel::{Receiver, Sender, TryRecvError, TrySendError, bounded};
 
+use crate::clock;
 use crate::hello::Wid;
 use crate::state::{EndReason, Incarnation, WorkerState};
 use crate::sync::lock;
@@ -70,39 +71,78 @@ pub type Item = Result<Event, Lagged>;
 /// As an iterator it blocks for the next event and ends with the registry.
 #[derive(Debug)]
 pub struct Subscriber {
-    events: Receiver<Item>,
-    missed: Arc<AtomicU64>,
+    events: Receiver<Slot>,
+    missed: Arc<Missed>,
+}
+
+/// What goes through the channel.
+#[derive(Debug)]
+enum Slot {
+    Event(Event),
+    /// So many events of the whole stream were missed before this place.
+    Missed(u64),
+}
+
+/// How many events of the whole stream were missed, and how many of those the subscriber knows of. Both only grow.
+#[derive(Debug, Default)]
+struct Missed {
+    total: AtomicU64,
+    told: AtomicU64,
+}
+
+impl Missed {
+    /// The subscriber has come to where `total` events are missing: those it did not know of.
+    fn tell(&self, total: u64) -> Option<Item> {
+        // Release: pairs with the Acquire of `Outlet::send`, which sends no mark for what was told.
+        let known = self.told.fetch_max(total, Ordering::Release);
+        (total > known).then(|| Err(Lagged(total - known)))
+    }
 }
 
 impl Subscriber {
     /// The next event if there is one now.
     #[must_use]
     pub fn try_recv(&self) -> Option<Item> {
-        match self.events.try_recv() {
-            Ok(item) => Some(item),
-            Err(TryRecvError::Empty | TryRecvError::Disconnected) => self.lagged(),
+        loop {
+            // Before the channel is looked at: what was missed until here was missed when all that came before it was sent, so if
+            // the channel is empty then, this is its place. Acquire: pairs with the Release of `Outlet::miss`, makes the events
+            // sent before visible.
+            let total = self.missed.total.load(Ordering::Acquire);
+            match self.events.try_recv() {
+                Ok(slot) => {
+                    if let Some(item) = self.item(slot) {
+                        return Some(item);
+                    }
+                }
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => return self.missed.tell(total),
+            }
         }
     }
 
     /// The next event, waiting up to `timeout` for it; `None` when the time is over or the registry is gone.
     #[must_use]
     pub fn recv_timeout(&self, timeout: Duration) -> Option<Item> {
-        if let Some(item) = self.try_recv() {
-            return Some(item);
-        }
-        match self.events.recv_timeout(timeout) {
-            Ok(item) => Some(item),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => self.lagged(),
+        let deadline = clock::now().checked_add(timeout);
+        loop {
+            if let Some(item) = self.try_recv() {
+                return Some(item);
+            }
+            let waited = match deadline {
+                Some(deadline) => self.events.recv_deadline(deadline).ok(),
+                None => self.events.recv().ok(),
+            };
+            let Some(slot) = waited else { return self.try_recv() };
+            if let Some(item) = self.item(slot) {
+                return Some(item);
+            }
         }
     }
 
-    /// The channel is empty: what was missed since, if anything, was missed here.
-    fn lagged(&self) -> Option<Item> {
-        // Relaxed: the number stands for itself. Either this side or a publisher takes it, and both report it before
-        // any event that is sent later.
-        match self.missed.swap(0, Ordering::Relaxed) {
-            0 => None,
-            missed => Some(Err(Lagged(missed))),
+    /// `None` for the mark of what was told already, when the channel was empty.
+    fn item(&self, slot: Slot) -> Option<Item> {
+        match slot {
+            Slot::Event(event) => Some(Ok(event)),
+            Slot::Missed(total) => self.missed.tell(total),
         }
     }
 }
@@ -111,39 +151,50 @@ impl Iterator for Subscriber {
     type Item = Item;
 
     fn next(&mut self) -> Option<Item> {
-        // A channel with something missed is full, so an empty one has nothing to wait for but a new event.
-        self.try_recv().or_else(|| self.events.recv().ok()).or_else(|| self.lagged())
+        loop {
+            if let Some(item) = self.try_recv() {
+                return Some(item);
+            }
+            // A channel behind which something was missed is full, so an empty one has nothing to wait for but a new event.
+            let Ok(slot) = self.events.recv() else { return self.try_recv() };
+            if let Some(item) = self.item(slot) {
+                return Some(item);
+            }
+        }
     }
 }
 
 #[derive(Debug)]
 struct Outlet {
-    events: Sender<Item>,
-    missed: Arc<AtomicU64>,
+    events: Sender<Slot>,
+    missed: Arc<Missed>,
+    /// How many of the missed ones have their mark in the channel.
+    marked: u64,
 }
 
 impl Outlet {
     /// Sends the event, or counts it as missed. `false` when nobody listens any more.
-    fn send(&self, event: &Event) -> bool {
-        // Relaxed: as in `Subscriber::lagged`; publishers exclude each other by the lock of `Bus`.
-        let missed = self.missed.swap(0, Ordering::Relaxed);
-        if missed > 0 {
-            match self.events.try_send(Err(Lagged(missed))) {
-                Ok(()) => {}
-                Err(TrySendError::Full(_)) => return self.miss(missed + 1),
+    fn send(&mut self, event: &Event) -> bool {
+        // Relaxed: only written here, and publishers exclude each other by the lock of `Bus`.
+        let total = self.missed.total.load(Ordering::Relaxed);
+        // Acquire: pairs with the Release of `Missed::tell`.
+        if total > self.marked.max(self.missed.told.load(Ordering::Acquire)) {
+            match self.events.try_send(Slot::Missed(total)) {
+                Ok(()) => self.marked = total,
+                Err(TrySendError::Full(_)) => return self.miss(total),
                 Err(TrySendError::Disconnected(_)) => return false,
             }
         }
-        match self.events.try_send(Ok(event.clone())) {
+        match self.events.try_send(Slot::Event(event.clone())) {
             Ok(()) => true,
-            Err(TrySendError::Full(_)) => self.miss(1),
+            Err(TrySendError::Full(_)) => self.miss(total),
             Err(TrySendError::Disconnected(_)) => false,
         }
     }
 
-    fn miss(&self, count: u64) -> bool {
-        // Relaxed: as above.
-        self.missed.fetch_add(count, Ordering::Relaxed);
+    fn miss(&self, total: u64) -> bool {
+        // Release: pairs with the Acquire of `Subscriber::try_recv`; whoever counts this one has what was sent before it.
+        self.missed.total.store(total + 1, Ordering::Release);
         true
     }
 }
@@ -159,9 +210,9 @@ pub(crate) struct Bus {
 impl Bus {
     pub(crate) fn subscribe(&self, capacity: usize) -> Subscriber {
         let (sender, events) = bounded(capacity.max(1));
-        let missed = Arc::new(AtomicU64::new(0));
+        let missed = Arc::new(Missed::default());
         let mut outlets = lock(&self.outlets);
-        outlets.push(Outlet { events: sender, missed: missed.clone() });
+        outlets.push(Outlet { events: sender, missed: missed.clone(), marked: 0 });
         // Release: pairs with the Acquire of `publish`.
         self.count.store(outlets.len(), Ordering::Release);
         Subscriber { events, missed }
@@ -175,7 +226,7 @@ impl Bus {
         }
         let event = event();
         let mut outlets = lock(&self.outlets);
-        outlets.retain(|outlet| outlet.send(&event));
+        outlets.retain_mut(|outlet| outlet.send(&event));
         // Release: as in `subscribe`.
         self.count.store(outlets.len(), Ordering::Release);
     }
