@@ -106,6 +106,8 @@ impl Engine {
             }
         }
         let sweeping = self.sweep(&mut driver, left, &policy);
+        // Dropped when the driver's lock is gone.
+        let outgrown = self.latest.outgrown(2 * self.counters.live() + STALE_ALLOWED);
         let mut hangups = Vec::new();
         while hangups.len() < budget {
             let Some(hangup) = self.hangups.pop() else { break };
@@ -122,6 +124,7 @@ impl Engine {
             next: if driver.idle { None } else { driver.time.next_tick() },
         };
         drop(driver);
+        drop(outgrown);
         wake.all();
         pass
     }

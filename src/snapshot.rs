@@ -42,6 +42,14 @@ pub(crate) struct Latest {
     building: Mutex<()>,
 }
 
+impl Latest {
+    /// Lets go of the newest snapshot if it holds more than `bound` workers: it may be all that keeps them in memory.
+    pub(crate) fn outgrown(&self, bound: usize) -> Option<Arc<Snapshot>> {
+        let outgrown = |snapshot: &Snapshot| snapshot.workers.len() > bound;
+        if self.snapshot.load().as_deref().is_some_and(outgrown) { self.snapshot.swap(None) } else { None }
+    }
+}
+
 impl Engine {
     pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
         if let Some(snapshot) = self.still_true() {
