@@ -82,7 +82,7 @@ pub struct Policy {
     pub max_remembered: usize,
     /// A distance of two passes of the driver longer than this is taken for a pause of the engine itself (a stopped
     /// process, a paused machine, starvation), and moves every deadline by that pause. Default ten ticks (`None`), which is
-    /// 1 s; from one tick up.
+    /// 1 s; from two ticks up, for no driver comes exactly on the tick.
     ///
     /// It must be longer than the regular distance at which you call [`Registry::reap`](crate::Registry::reap), or the engine's
     /// time stands still: [`Event::Gap`](crate::Event::Gap) on every pass is the symptom.
@@ -128,7 +128,7 @@ impl Policy {
         within("ttl", self.ttl, self.tick, Policy::MAX)?;
         within("late_after", self.late_after(), Duration::ZERO, self.ttl)?;
         within("remember", self.remember(), Duration::ZERO, Policy::MAX)?;
-        within("gap", self.gap(), self.tick, Policy::MAX)?;
+        within("gap", self.gap(), self.tick * 2, Policy::MAX)?;
         let within = |field, value: usize, min, max| {
             if (min..=max).contains(&value) {
                 Ok(())
