@@ -271,6 +271,7 @@ impl Engine {
     /// A connection closed by itself.
     pub(crate) fn leave(&self, worker: &Arc<Worker>, id: u64) {
         let mut wake = Wake::default();
+        let policy = self.policy.load();
         let mut cold = lock(&worker.cold);
         let connection = cold.remove(id);
         if let Ok(change) = worker.vitals.update(|word| word.parted(self.now())) {
@@ -278,7 +279,11 @@ impl Engine {
                 self.counters.connections.fetch_sub(1, Ordering::Relaxed);
                 self.counters.transitions.fetch_add(1, Ordering::Relaxed);
             } else {
-                wake = self.settle_end(worker, &mut cold, change, &self.policy.load());
+                wake = self.settle_end(worker, &mut cold, change, &policy);
+                // Its entry in the wheel may be due much later than that; this one is in time to give back the room.
+                if cold.remembered && policy.remember() < policy.ttl {
+                    self.inbox.push(worker.clone());
+                }
             }
         }
         let kept = cold.remembered;
