@@ -313,8 +313,9 @@ impl Engine {
         counters.ended[reason as usize].fetch_add(1, Ordering::Relaxed);
         counters.transitions.fetch_add(1, Ordering::Relaxed);
         if is_remembered(after, policy) {
-            if counters.remembered.load(Ordering::Relaxed) < policy.max_remembered {
-                counters.remembered.fetch_add(1, Ordering::Relaxed);
+            let room = |remembered| (remembered < policy.max_remembered).then_some(remembered + 1);
+            // One step: several may end at once, and there may be room for one.
+            if counters.remembered.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_ok() {
                 cold.remembered = true;
             } else {
                 counters.not_remembered.fetch_add(1, Ordering::Relaxed);
