@@ -77,7 +77,8 @@ impl Driver {
 }
 
 impl Engine {
-    pub(crate) fn pass(&self, now: Instant, budget: usize) -> Pass {
+    /// One pass. Who waits is woken by the caller, where it costs the driver nothing.
+    pub(crate) fn pass(&self, now: Instant, budget: usize) -> (Pass, Wake) {
         let mut wake = Wake::default();
         let mut driver = lock(&self.driver);
         // Read under the lock, as it is put in force under it: who finds `refile` set looks at everyone by the new policy.
@@ -125,8 +126,7 @@ impl Engine {
         };
         drop(driver);
         drop(outgrown);
-        wake.all();
-        pass
+        (pass, wake)
     }
 
     /// Advances the engine's time, and says so if there was a gap.

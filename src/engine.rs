@@ -49,6 +49,11 @@ impl Wake {
         }
     }
 
+    /// Each of them, to be woken elsewhere.
+    pub(crate) fn each(self) -> impl Iterator<Item = Wake> {
+        self.0.into_iter().map(|waker| Wake(vec![waker]))
+    }
+
     pub(crate) fn and(&mut self, other: Wake) {
         self.0.extend(other.0);
     }

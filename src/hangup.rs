@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::{Receiver, Sender, unbounded};
 
 use crate::clock;
+use crate::engine::Wake;
 use crate::state::EndReason;
 use crate::worker::Closer;
 
@@ -46,10 +47,25 @@ impl fmt::Debug for Hangup {
 /// A closer that takes longer than this has its thread to itself; the next ones go on in a fresh one.
 const STALLED: Duration = Duration::from_secs(1);
 
-/// The thread that runs closers, replaced when one of them does not come back.
+/// User code that an end calls.
+enum Call {
+    Wake(Wake),
+    Close(Hangup),
+}
+
+impl Call {
+    fn run(self) {
+        match self {
+            Call::Wake(wake) => wake.all(),
+            Call::Close(hangup) => drop(hangup.run()),
+        }
+    }
+}
+
+/// The thread that runs closers and wakers, replaced when one of them does not come back.
 #[derive(Debug)]
 pub(crate) struct Closers {
-    queue: (Sender<Hangup>, Receiver<Hangup>),
+    queue: (Sender<Call>, Receiver<Call>),
     thread: Option<Arc<Running>>,
     /// What `Running::since` counts from.
     start: Instant,
@@ -68,10 +84,10 @@ impl Closers {
         Closers { queue: unbounded(), thread: None, start: clock::now() }
     }
 
-    pub(crate) fn add(&mut self, hangups: Vec<Hangup>) {
-        for hangup in hangups {
+    pub(crate) fn add(&mut self, hangups: Vec<Hangup>, wake: Wake) {
+        for call in wake.each().map(Call::Wake).chain(hangups.into_iter().map(Call::Close)) {
             // The other end is held by `self`.
-            let _ = self.queue.0.send(hangup);
+            let _ = self.queue.0.send(call);
         }
         self.mind();
     }
@@ -105,13 +121,13 @@ impl Closers {
     }
 }
 
-fn run(running: &Running, queue: &Receiver<Hangup>, start: Instant) {
+fn run(running: &Running, queue: &Receiver<Call>, start: Instant) {
     // Relaxed: as in `mind` and `is_stalled`.
     while !running.replaced.load(Ordering::Relaxed) {
-        let Ok(hangup) = queue.recv() else { return };
+        let Ok(call) = queue.recv() else { return };
         // Relaxed: as above.
         running.since.store(millis(start), Ordering::Relaxed);
-        hangup.run();
+        call.run();
         // Relaxed: as above.
         running.since.store(0, Ordering::Relaxed);
     }
@@ -139,14 +155,17 @@ mod tests {
         let (done, closed) = unbounded();
         let (release, stall) = unbounded::<()>();
         let first = done.clone();
-        closers.add(vec![
-            hangup(|| panic!("a closer that panics, on purpose")),
-            hangup(move || {
-                let _ = stall.recv();
-                first.send("stalled").unwrap();
-            }),
-            hangup(move || done.send("next").unwrap()),
-        ]);
+        closers.add(
+            vec![
+                hangup(|| panic!("a closer that panics, on purpose")),
+                hangup(move || {
+                    let _ = stall.recv();
+                    first.send("stalled").unwrap();
+                }),
+                hangup(move || done.send("next").unwrap()),
+            ],
+            Wake::default(),
+        );
         let deadline = clock::now() + Duration::from_secs(20);
         while closed.is_empty() && clock::now() < deadline {
             closers.mind();

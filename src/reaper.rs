@@ -43,7 +43,7 @@ impl std::error::Error for SpawnError {
 }
 
 /// The thread `heartwheel-reaper`: it makes a pass every tick while a worker is registered, sleeps while none is, and has the
-/// connections of ended workers closed by a second thread. Dropped, it stops; a registry without a driver reaps nobody,
+/// connections of ended workers closed, and those who waited for them woken, by a second thread: no user code runs on the first. Dropped, it stops; a registry without a driver reaps nobody,
 /// and its time stands still.
 #[derive(Debug)]
 #[must_use = "a reaper that is dropped stops"]
@@ -98,8 +98,8 @@ fn drive(engine: &Engine, stop: &AtomicBool) {
     let mut closers = Closers::new();
     // Acquire: pairs with the Release of `Reaper::drop`.
     while !stop.load(Ordering::Acquire) {
-        let pass = engine.pass(clock::now(), SLICE);
-        closers.add(pass.hangups);
+        let (pass, wake) = engine.pass(clock::now(), SLICE);
+        closers.add(pass.hangups, wake);
         if pass.more {
             continue;
         }

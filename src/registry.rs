@@ -139,7 +139,9 @@ impl Registry {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn reap(&self, now: Instant, budget: usize) -> Pass {
-        self.engine.pass(now, budget)
+        let (pass, wake) = self.engine.pass(now, budget);
+        wake.all();
+        pass
     }
 
     /// The policy in force.
