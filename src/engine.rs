@@ -293,12 +293,12 @@ impl Engine {
         }
         let kept = cold.remembered;
         drop(cold);
-        // User data: dropped with nothing held.
-        drop(connection);
         wake.all();
         if !kept {
             self.remove(worker);
         }
+        // User data: dropped when all is done and nothing held. Its panic must not reach whoever drops a session.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(connection)));
     }
 
     /// The duties of an end, under the worker's lock: counters, event, connections to close, and whether its state is
