@@ -36,6 +36,9 @@ use crate::worker::{Closer, Cold, Worker};
 /// So many that a pass over one shard of a million workers holds its lock for a thousand entries only.
 const SHARDS: usize = 1024;
 
+/// So many newcomers are not left waiting for the next tick: most of them may be gone already.
+const MANY_NEWCOMERS: usize = 4096;
+
 /// What a thread that lets go of a worker's lock still has to do.
 #[must_use = "whoever waits must be woken"]
 #[derive(Default)]
@@ -270,6 +273,9 @@ impl Engine {
         self.bus.publish(|| Event::Joined(worker.info(Word::born(state, now), now, &self.policy.load())));
         drop(cold);
         self.inbox.push(worker.clone());
+        if self.inbox.len() > MANY_NEWCOMERS {
+            self.call_driver();
+        }
         (worker, id)
     }
 
