@@ -220,7 +220,8 @@ impl Engine {
                     }
                 }
                 match old.vitals.update(|word| word.joined(now)) {
-                    Ok(_) => {
+                    Ok(change) => {
+                        old.note(&Beat::default(), change.before.tick() != change.after.tick());
                         let id = cold.add(closer);
                         self.counters.connections.fetch_add(1, Ordering::Relaxed);
                         self.counters.transitions.fetch_add(1, Ordering::Relaxed);
