@@ -98,7 +98,8 @@ impl Timekeeper {
 
     /// When the next tick is due, seen from the last pass.
     pub(crate) fn next_tick(&self) -> Option<Instant> {
-        self.last.map(|last| last + (self.tick - self.carry))
+        // At the end of time the next tick is now.
+        self.last.map(|last| last.checked_add(self.tick - self.carry).unwrap_or(last))
     }
 }
 
