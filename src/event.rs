@@ -8,7 +8,7 @@
 //! - A full channel loses the newest events. Their number stands where they would have stood ([`Lagged`]).
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -215,11 +215,16 @@ impl Bus {
         outlets.push(Outlet { events: sender, missed: missed.clone(), marked: 0 });
         // Release: pairs with the Acquire of `publish`.
         self.count.store(outlets.len(), Ordering::Release);
+        // SeqCst: pairs with the fence of `publish`. Either a publisher sees this subscriber, or whoever subscribed sees the
+        // transition in all that it reads from now on, such as a snapshot: there is no gap between the two.
+        fence(Ordering::SeqCst);
         Subscriber { events, missed }
     }
 
     /// Publishes what `event` makes, which is not called if nobody listens.
     pub(crate) fn publish(&self, event: impl FnOnce() -> Event) {
+        // SeqCst: pairs with the fence of `subscribe`; the transition was made before this.
+        fence(Ordering::SeqCst);
         // Acquire: pairs with the Release of `subscribe`; a transition made after a subscription began is seen by it.
         if self.count.load(Ordering::Acquire) == 0 {
             return;
