@@ -18,7 +18,8 @@ use crate::worker::WorkerInfo;
 /// All live workers, in the order in which they joined; from [`Registry::snapshot`](crate::Registry::snapshot).
 ///
 /// Each worker is as it was at one instant; the fleet is weakly consistent: a worker that joined or ended while the snapshot was
-/// built may be in it or not. Whatever had returned before the snapshot was asked for is in it.
+/// built may be in it or not. Whoever joined, ended or was told before the snapshot was asked for is in it as such; a plain beat (age, beats,
+/// resident memory) shows in the first one after the next tick, and at once in [`Registry::get`](crate::Registry::get).
 #[derive(Debug)]
 pub struct Snapshot {
     workers: Vec<WorkerInfo>,
