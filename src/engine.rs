@@ -418,3 +418,6 @@ fn remembered_for(old: &Worker, hello: &Hello, now: u64, policy: &Policy) -> Wor
         WorkerState::Running
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,58 @@
+//! How evenly wids spread over the shards of the map, whatever scheme they are made by.
+
+use super::*;
+
+const WIDS: u64 = 200_000;
+
+/// Milliseconds of a start-up storm: some forty ids each.
+fn millis(n: u64) -> u64 {
+    1_760_000_000_000 + n / 40
+}
+
+/// How many of `wids` the fullest shard holds. Shards are chosen as `DashMap` does: by the ten bits after the first seven.
+fn fullest(wids: impl Iterator<Item = String>) -> usize {
+    let engine = Engine::new(Policy::default()).unwrap();
+    let mut shards = vec![0; SHARDS];
+    for wid in wids {
+        let hash = engine.workers.hash_usize(&Wid::new(wid).unwrap());
+        shards[(hash << 7) >> (usize::BITS - SHARDS.ilog2())] += 1;
+    }
+    shards.into_iter().max().unwrap()
+}
+
+#[test]
+fn no_scheme_of_ids_crowds_a_shard() {
+    let crockford = |value: u64, digits: u32| -> String {
+        let digit = |at: u32| {
+            b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"[(value.checked_shr(5 * at).unwrap_or(0) & 31) as usize]
+                as char
+        };
+        (0..digits).rev().map(digit).collect()
+    };
+    let spread = |n: u64| n.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    type Scheme<'a> = (&'static str, &'a dyn Fn(u64) -> String);
+    let schemes: [Scheme<'_>; 5] = [
+        ("sequential", &|n| n.to_string()),
+        ("worker-n", &|n| format!("worker-{n:08}")),
+        ("snowflake", &|n| {
+            (((millis(n) - 1_288_834_974_657) << 22) | ((n % 8) << 12) | (n % 40)).to_string()
+        }),
+        ("ULID", &|n| format!("{}{}", crockford(millis(n), 10), crockford(spread(n) >> 20, 16))),
+        ("UUIDv7", &|n| {
+            let (time, random) = (millis(n), spread(n));
+            format!(
+                "{:08x}-{:04x}-7{:03x}-8{:03x}-{:012x}",
+                time >> 16,
+                time & 0xffff,
+                n % 40,
+                random >> 52,
+                random & 0xffff_ffff_ffff
+            )
+        }),
+    ];
+    // 195 are to be expected in each; six standard deviations more are 279.
+    for (name, scheme) in schemes {
+        let most = fullest((0..WIDS).map(scheme));
+        assert!(most < 280, "{name}: {most} of {WIDS} in one of {SHARDS} shards");
+    }
+}
