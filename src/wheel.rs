@@ -61,6 +61,7 @@ pub enum Keep {
 /// wheel.insert(600, "worker");
 /// assert_eq!(wheel.next_due(), Some(576), "not before; it is looked at again then");
 /// while wheel.poll(599) != Step::Idle {}
+/// assert_eq!(wheel.poll(600), Step::Moved);
 /// assert_eq!(wheel.poll(600), Step::Due("worker"));
 /// ```
 pub struct Wheel<T> {
