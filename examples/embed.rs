@@ -13,7 +13,7 @@ use heartwheel::{Beat, EndReason, Event, Hello, Policy, Reaper, Registry, Worker
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// One connection, from its first line to its end; the session ends with it.
-fn serve(registry: &Registry, stream: TcpStream) -> Result<(), Error> {
+fn serve(registry: &Registry, stream: &TcpStream) -> Result<(), Error> {
     let mut lines = BufReader::new(stream.try_clone()?).lines();
     let wid = lines.next().ok_or("no wid")??;
     let other_end = stream.try_clone()?;
@@ -23,7 +23,7 @@ fn serve(registry: &Registry, stream: TcpStream) -> Result<(), Error> {
     })?;
     for line in lines {
         if line? == "beat" {
-            writeln!(&stream, "{}", session.beat(&Beat::default())?)?;
+            writeln!(&*stream, "{}", session.beat(&Beat::default())?)?;
         }
     }
     Ok(())
@@ -57,7 +57,7 @@ fn main() -> Result<(), Error> {
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let registry = serving.clone();
-            thread::spawn(move || serve(&registry, stream));
+            thread::spawn(move || serve(&registry, &stream));
         }
     });
 

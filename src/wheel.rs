@@ -225,7 +225,6 @@ fn level_of(now: u64, due: u64) -> usize {
     ((now ^ due).ilog2() / SLOT_BITS) as usize
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "six bits")]
 fn slot_of(due: u64, level: usize) -> usize {
     #[expect(clippy::cast_possible_truncation, reason = "six bits")]
     let slot = (due >> shift_of(level) & (SLOTS as u64 - 1)) as usize;
