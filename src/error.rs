@@ -18,7 +18,7 @@ pub enum InvalidHello {
     },
     /// A field is longer than the policy's [`Limits`](crate::Limits) allow.
     TooLong {
-        /// `wid`, `hostname` or `label`.
+        /// `wid`, `hostname`, `version` or `label`.
         field: &'static str,
         /// Its length in bytes.
         len: usize,

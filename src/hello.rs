@@ -85,6 +85,7 @@ pub struct Hello {
     pub(crate) wid: Wid,
     pub(crate) hostname: SmolStr,
     pub(crate) pid: Option<i64>,
+    pub(crate) version: SmolStr,
     pub(crate) labels: Vec<SmolStr>,
 }
 
@@ -94,7 +95,13 @@ impl Hello {
     /// # Errors
     /// As [`Wid::new`].
     pub fn new(wid: impl AsRef<str>) -> Result<Self, InvalidHello> {
-        Ok(Hello { wid: Wid::new(wid)?, hostname: SmolStr::default(), pid: None, labels: Vec::new() })
+        Ok(Hello {
+            wid: Wid::new(wid)?,
+            hostname: SmolStr::default(),
+            pid: None,
+            version: SmolStr::default(),
+            labels: Vec::new(),
+        })
     }
 
     /// The host the process runs on. With the pid it tells one process from another that brings the same wid.
@@ -108,6 +115,13 @@ impl Hello {
     #[must_use]
     pub fn pid(mut self, pid: impl Into<i64>) -> Self {
         self.pid = Some(pid.into());
+        self
+    }
+
+    /// The version of whatever it runs; as long as a label may be.
+    #[must_use]
+    pub fn version(mut self, version: impl AsRef<str>) -> Self {
+        self.version = SmolStr::new(version);
         self
     }
 
@@ -136,6 +150,7 @@ impl Hello {
         };
         within("wid", self.wid.as_str().len(), limits.wid)?;
         within("hostname", self.hostname.len(), limits.hostname)?;
+        within("version", self.version.len(), limits.label)?;
         if self.labels.len() > limits.labels {
             return Err(InvalidHello::TooManyLabels { count: self.labels.len(), max: limits.labels });
         }

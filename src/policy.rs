@@ -28,7 +28,7 @@ pub struct Limits {
     pub hostname: usize,
     /// Most labels of one worker. Default 64; at most 4096.
     pub labels: usize,
-    /// Longest label. Default 255; at most 4096.
+    /// Longest label, and longest version. Default 255; at most 4096.
     pub label: usize,
 }
 

@@ -193,6 +193,12 @@ impl WorkerInfo {
         self.worker.hello.pid
     }
 
+    /// The version it said, or an empty text.
+    #[must_use]
+    pub fn version(&self) -> &str {
+        &self.worker.hello.version
+    }
+
     /// The labels it said, in its order.
     pub fn labels(&self) -> impl ExactSizeIterator<Item = &str> {
         self.worker.hello.labels.iter().map(smol_str::SmolStr::as_str)

@@ -1,7 +1,7 @@
 //! The program's server: Faktory's worker protocol on one address, an API for operators on another.
 //!
 //! It is a thin shell: who is there, alive, and told what is decided by the [`Registry`]; where jobs are is decided by a
-//! [`JobStore`](jobs::JobStore). What is here turns bytes into calls, and answers.
+//! [`JobStore`]. What is here turns bytes into calls, and answers.
 //!
 //! Ground rules
 //! - One task a connection; everything a connection read in one go is answered in one write.
