@@ -8,18 +8,22 @@
 //! - An entry of a worker that ended stays until it comes due, unless such entries outnumber the others: then the wheel is
 //!   swept, in slices (G10).
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
+use crate::brake::{Silence, Watch};
 use crate::clock::Timekeeper;
 use crate::engine::{Engine, Wake};
-use crate::event::Event;
+use crate::event::{Event, NotDone};
 use crate::hangup::Hangup;
-use crate::policy::Policy;
+use crate::policy::{Overdue, Policy};
+use crate::state::EndReason;
 use crate::sync::lock;
-use crate::wheel::{Keep, Step, Wheel};
-use crate::worker::Worker;
+use crate::timer::{Timer, has_done, remembered_until};
+use crate::vitals::{Change, Word};
+use crate::wheel::{Step, Wheel};
+use crate::worker::{Cold, Deadline, Worker};
 
 /// So many entries of ended workers are not worth a sweep.
 const STALE_ALLOWED: usize = 1024;
@@ -44,7 +48,8 @@ pub struct Pass {
 #[derive(Debug)]
 pub(crate) struct Driver {
     time: Timekeeper,
-    wheel: Wheel<Arc<Worker>>,
+    wheel: Wheel<Timer>,
+    silence: Watch,
     /// Nothing was filed when the last pass ended.
     idle: bool,
     /// A sweep is under way.
@@ -60,6 +65,7 @@ impl Driver {
         Driver {
             time: Timekeeper::new(tick),
             wheel: Wheel::new(0),
+            silence: Watch::default(),
             idle: true,
             sweeping: false,
             refile: false,
@@ -84,23 +90,32 @@ impl Engine {
         // Read under the lock, as it is put in force under it: who finds `refile` set looks at everyone by the new policy.
         let policy = self.policy.load();
         let gap = self.advance(&mut driver, now, &policy);
+        self.release_brake(&mut driver, &policy);
         // One step to file a newcomer and one to go on: with less, a pass could come to no end, or never reap.
         let budget = budget.max(2);
         let mut left = budget;
         let mut expired = 0;
         // Half of it at the most: a storm of newcomers must not keep the dead alive.
         while left > budget / 2 {
-            let Some(worker) = self.inbox.pop() else { break };
+            let Some(timer) = self.inbox.pop() else { break };
             left -= 1;
-            file(&mut driver.wheel, worker, &policy);
+            timer.file(&mut driver.wheel, &policy);
         }
         let tick = driver.held.unwrap_or(driver.time.elapsed());
         let mut idle = false;
         while left > 0 && !idle {
             left -= 1;
             match driver.wheel.poll(tick) {
-                Step::Due(worker) => {
+                // Stale: it was filed earlier since, and has been looked at.
+                Step::Due(due, timer) if !timer.is_filed(due) => {}
+                Step::Due(_, Timer::Worker(worker)) => {
                     expired += usize::from(self.judge(&mut driver, worker, &policy, &mut wake));
+                }
+                Step::Due(_, Timer::Lease(cell)) => {
+                    let (now, lag) = (driver.time.elapsed(), driver.time.lag());
+                    if let Some(due) = self.judge_lease(&cell, now, lag) {
+                        Timer::Lease(cell).file_under(due, &mut driver.wheel);
+                    }
                 }
                 Step::Moved => {}
                 Step::Idle => idle = true,
@@ -131,8 +146,9 @@ impl Engine {
 
     /// Advances the engine's time, and says so if there was a gap.
     fn advance(&self, driver: &mut Driver, now: Instant, policy: &Policy) -> Option<Duration> {
-        // A beat waits for its deadline a ttl and a little.
-        let window = policy.ticks(policy.ttl).saturating_add(2);
+        // A beat waits for its deadline a ttl and a little. Relaxed: as in `set_ttl`.
+        let longest = self.longest_ttl.load(Ordering::Relaxed).max(policy.ticks(policy.ttl));
+        let window = longest.saturating_add(2);
         let gap = driver.time.advance(now, policy.gap(), window).gap;
         self.publish_time(driver.time.elapsed());
         // A pause while nobody was there is nobody's concern.
@@ -148,38 +164,136 @@ impl Engine {
     /// A worker's entry came due: expired (`true`), filed again, or gone.
     fn judge(&self, driver: &mut Driver, worker: Arc<Worker>, policy: &Policy, wake: &mut Wake) -> bool {
         let now = driver.time.elapsed();
-        loop {
+        let lag = driver.time.lag();
+        // Held throughout: nothing but a plain beat can change the word meanwhile.
+        let mut cold = lock(&worker.cold);
+        let next = loop {
             let word = worker.vitals.load();
             if !word.is_live() {
+                drop(cold);
                 self.judge_ended(driver, worker, policy);
                 return false;
             }
             // A beat that read tick k was made before k + lag: the worker may be silent for a ttl from there (G2).
-            let deadline =
-                word.tick().saturating_add(policy.ticks(policy.ttl)).saturating_add(driver.time.lag());
-            if now < deadline {
-                driver.wheel.insert(deadline, worker);
-                return false;
-            }
-            let mut cold = lock(&worker.cold);
-            if let Ok(change) = worker.vitals.expire(word, now) {
-                wake.and(self.settle_end(&worker, &mut cold, change, policy));
-                drop(cold);
-                self.judge_ended(driver, worker, policy);
+            let expiry = word.tick().saturating_add(worker.ttl(policy)).saturating_add(lag);
+            if now >= expiry {
+                if let Some(recheck) = self.brake(driver, policy, now) {
+                    break recheck;
+                }
+                let Ok(change) = worker.vitals.expire(word, now) else { continue };
+                wake.and(self.end(driver, worker.clone(), cold, change, policy));
                 return true;
             }
+            if let Some(deadline) = cold.deadline().filter(|deadline| now >= deadline.tick) {
+                cold.work().deadline = None;
+                if !has_done(word, &cold) && self.overdue(&worker, &mut cold, word, deadline, policy, now) {
+                    let Ok(change) = worker.vitals.update(|word| word.ended(EndReason::Expired, now)) else {
+                        continue;
+                    };
+                    wake.and(self.end(driver, worker.clone(), cold, change, policy));
+                    return true;
+                }
+            }
+            let late = word.tick().saturating_add(policy.ticks(policy.late_after())).saturating_add(lag);
+            if !word.is_late() && now >= late {
+                // From exactly the word seen: a beat since makes it not late.
+                let Some(change) = word.late().ok().and_then(|next| worker.vitals.replace(word, next).ok())
+                else {
+                    continue;
+                };
+                self.settle_late(&worker, &cold, change, policy, now);
+            }
+            let late = if worker.vitals.load().is_late() { u64::MAX } else { late };
+            break expiry.min(late).min(cold.deadline().map_or(u64::MAX, |deadline| deadline.tick));
+        };
+        drop(cold);
+        Timer::Worker(worker).file_under(next, &mut driver.wheel);
+        false
+    }
+
+    /// The rest of an end that the driver made.
+    fn end(
+        &self,
+        driver: &mut Driver,
+        worker: Arc<Worker>,
+        mut cold: MutexGuard<'_, Cold>,
+        change: Change,
+        policy: &Policy,
+    ) -> Wake {
+        let wake = self.settle_end(&worker, &mut cold, change, policy);
+        drop(cold);
+        let wake = wake.settled(self);
+        self.judge_ended(driver, worker, policy);
+        wake
+    }
+
+    /// A worker is late, under its lock.
+    fn settle_late(&self, worker: &Arc<Worker>, cold: &Cold, change: Change, policy: &Policy, now: u64) {
+        // Relaxed: counters.
+        self.counters.late.fetch_add(1, Ordering::Relaxed);
+        self.counters.transitions.fetch_add(1, Ordering::Relaxed);
+        self.bus.publish(|| Event::Late(worker.info(change.after, cold, now, policy)));
+    }
+
+    /// A worker has not done in time what it was told, under its lock. `true` if it is to be ended.
+    fn overdue(
+        &self,
+        worker: &Arc<Worker>,
+        cold: &mut Cold,
+        word: Word,
+        deadline: Deadline,
+        policy: &Policy,
+        now: u64,
+    ) -> bool {
+        let then = deadline.then;
+        // Relaxed: a counter.
+        self.counters.overdue.fetch_add(1, Ordering::Relaxed);
+        self.bus.publish(|| {
+            Event::Overdue(NotDone { worker: worker.info(word, cold, now, policy), held: cold.held(), then })
+        });
+        if then == Overdue::Close {
+            self.hang_up(cold.closers(), EndReason::Expired);
+        }
+        then == Overdue::End
+    }
+
+    /// `None` if one more worker may expire; otherwise when to look at it again.
+    fn brake(&self, driver: &mut Driver, policy: &Policy, now: u64) -> Option<u64> {
+        let brake = policy.brake.as_ref()?;
+        let window = policy.ticks(brake.window);
+        let live = self.counters.live();
+        match driver.silence.one_more(brake, live) {
+            Silence::Usual => return None,
+            Silence::Held => {}
+            Silence::Begins { fleet, expired } => {
+                // Relaxed: counters.
+                self.counters.mass_silences.fetch_add(1, Ordering::Relaxed);
+                self.counters.holding.store(true, Ordering::Relaxed);
+                self.bus.publish(|| Event::MassSilence { fleet, expired });
+            }
+        }
+        Some(now.saturating_add(window))
+    }
+
+    /// At the end of a window: whether the silence is still that of many.
+    fn release_brake(&self, driver: &mut Driver, policy: &Policy) {
+        let window = policy.brake.as_ref().map(|brake| (brake, policy.ticks(brake.window)));
+        if let Some(held) = driver.silence.roll(window, driver.time.elapsed()) {
+            // Relaxed: a flag for display.
+            self.counters.holding.store(false, Ordering::Relaxed);
+            self.bus.publish(|| Event::SilenceOver { held });
         }
     }
 
-    /// An ended worker's entry: filed again until its state need not be remembered any more, then gone.
+    /// An ended worker's entry: filed again until what it was told need not be remembered any more, then gone.
     fn judge_ended(&self, driver: &mut Driver, worker: Arc<Worker>, policy: &Policy) {
         // The lock: whoever ended it has done its duties.
         let mut cold = lock(&worker.cold);
         if cold.remembered {
-            let until = remembered_until(&worker, policy);
+            let until = remembered_until(worker.vitals.load(), policy);
             if driver.time.elapsed() < until {
                 drop(cold);
-                driver.wheel.insert(until, worker);
+                Timer::Worker(worker).file_under(until, &mut driver.wheel);
                 return;
             }
             self.forget(&mut cold);
@@ -188,20 +302,20 @@ impl Engine {
         self.remove(&worker);
     }
 
-    /// Sweeps the wheel when entries of ended workers outnumber the others, or when deadlines became earlier.
+    /// Sweeps the wheel when stale entries outnumber the others, or when deadlines became earlier.
     fn sweep(&self, driver: &mut Driver, budget: usize, policy: &Policy) -> bool {
+        let counters = &self.counters;
         // Relaxed: a bound that need not be exact.
-        let needed = self.counters.live() + self.counters.remembered.load(Ordering::Relaxed);
+        let needed = counters.live()
+            + counters.remembered.load(Ordering::Relaxed)
+            + counters.leases.load(Ordering::Relaxed);
         if !driver.sweeping && !driver.refile && driver.wheel.len() <= 2 * needed + STALE_ALLOWED {
             return false;
         }
         if !driver.sweeping && std::mem::take(&mut driver.refile) {
             driver.held = Some(driver.wheel.now());
         }
-        driver.sweeping = driver.wheel.sweep(budget, |worker| match needed_until(worker, policy) {
-            Some(tick) => Keep::Refile(tick),
-            None => Keep::Drop,
-        });
+        driver.sweeping = driver.wheel.sweep(budget, |due, timer| timer.keep(due, policy));
         if driver.sweeping {
             return true;
         }
@@ -209,26 +323,4 @@ impl Engine {
         let behind = driver.held.take().is_some();
         behind || driver.refile
     }
-}
-
-/// Files a worker where its deadline is if the published time never lags by more than a tick; `judge` sees how it was.
-fn file(wheel: &mut Wheel<Arc<Worker>>, worker: Arc<Worker>, policy: &Policy) {
-    if let Some(tick) = needed_until(&worker, policy) {
-        wheel.insert(tick, worker);
-    }
-}
-
-/// The tick at which a worker's entry is to be looked at; `None` if there is nothing left to look at.
-fn needed_until(worker: &Worker, policy: &Policy) -> Option<u64> {
-    let word = worker.vitals.load();
-    if word.is_live() {
-        return Some(word.tick().saturating_add(policy.ticks(policy.ttl)).saturating_add(2));
-    }
-    let remembered = lock(&worker.cold).remembered;
-    remembered.then(|| remembered_until(worker, policy))
-}
-
-/// The first tick at which an ended worker's state is not remembered any more.
-fn remembered_until(worker: &Worker, policy: &Policy) -> u64 {
-    worker.vitals.load().tick().saturating_add(policy.ticks(policy.remember())).saturating_add(1)
 }

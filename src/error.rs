@@ -4,6 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::hello::Wid;
+use crate::lease::{LeaseEnd, LeaseInfo};
+use crate::state::WorkerState;
 
 /// A [`Hello`](crate::Hello) that cannot be taken. Nothing was registered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +27,8 @@ pub enum InvalidHello {
         /// The limit in bytes.
         max: usize,
     },
+    /// The ttl it asks for is outside the range of [`Policy`](crate::Policy).
+    TtlOutOfRange(OutOfRange),
     /// There are more labels than the policy's [`Limits`](crate::Limits) allow.
     TooManyLabels {
         /// How many there are.
@@ -42,6 +46,7 @@ impl fmt::Display for InvalidHello {
             InvalidHello::TooLong { field, len, max } => {
                 write!(f, "{field} of {len} bytes is over the limit of {max}")
             }
+            InvalidHello::TtlOutOfRange(range) => range.fmt(f),
             InvalidHello::TooManyLabels { count, max } => {
                 write!(f, "{count} labels are over the limit of {max}")
             }
@@ -132,21 +137,162 @@ impl fmt::Display for UnknownWorker {
 
 impl std::error::Error for UnknownWorker {}
 
-/// A [`Policy`](crate::Policy) value that cannot be taken. Nothing is clamped; the policy in force stays.
+/// A duration outside its range. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OutOfRange {
+    /// What it was for.
+    pub field: &'static str,
+    /// The value.
+    pub value: Duration,
+    /// The least value that would do.
+    pub min: Duration,
+    /// The greatest value that would do.
+    pub max: Duration,
+}
+
+impl OutOfRange {
+    pub(crate) fn check(
+        field: &'static str,
+        value: Duration,
+        min: Duration,
+        max: Duration,
+    ) -> Result<(), OutOfRange> {
+        if (min..=max).contains(&value) { Ok(()) } else { Err(OutOfRange { field, value, min, max }) }
+    }
+}
+
+impl fmt::Display for OutOfRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let OutOfRange { field, value, min, max } = self;
+        write!(f, "{field} of {value:?} is not within {min:?} to {max:?}")
+    }
+}
+
+impl std::error::Error for OutOfRange {}
+
+/// A worker's ttl that was not changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TtlError {
+    /// The incarnation has ended.
+    Gone,
+    /// It is outside the range of [`Policy`](crate::Policy).
+    OutOfRange(OutOfRange),
+}
+
+impl fmt::Display for TtlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TtlError::Gone => Gone.fmt(f),
+            TtlError::OutOfRange(range) => range.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for TtlError {}
+
+/// A signal with a deadline that was not given. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SignalError {
+    /// No live worker has this wid.
+    UnknownWorker,
+    /// The deadline is outside the range of [`Policy`](crate::Policy).
+    OutOfRange(OutOfRange),
+}
+
+impl fmt::Display for SignalError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SignalError::UnknownWorker => UnknownWorker.fmt(f),
+            SignalError::OutOfRange(range) => range.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for SignalError {}
+
+/// A lease that was not granted or not renewed. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LeaseError {
+    /// The worker's incarnation has ended.
+    Gone,
+    /// The worker was told to take no work.
+    Told(WorkerState),
+    /// The worker is cordoned.
+    Cordoned,
+    /// The work item is held; here is by whom.
+    Held(LeaseInfo),
+    /// The lease to be renewed is not held any more.
+    NotHeld(NotHeld),
+    /// The ttl is outside the range of the policy.
+    OutOfRange(OutOfRange),
+    /// The id is empty or too long ([`Limits::lease`](crate::Limits::lease)).
+    InvalidId {
+        /// Its length in bytes.
+        len: usize,
+        /// The limit in bytes.
+        max: usize,
+    },
+}
+
+impl fmt::Display for LeaseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LeaseError::Gone => Gone.fmt(f),
+            LeaseError::Told(state) => write!(f, "the worker was told {state}, and is given no work"),
+            LeaseError::Cordoned => f.write_str("the worker is cordoned, and is given no work"),
+            LeaseError::Held(held) => {
+                write!(f, "{:?} is held by worker {}, token {}", held.id, held.wid, held.token)
+            }
+            LeaseError::NotHeld(not_held) => not_held.fmt(f),
+            LeaseError::OutOfRange(range) => range.fmt(f),
+            LeaseError::InvalidId { len: 0, .. } => f.write_str("the id of a lease is empty"),
+            LeaseError::InvalidId { len, max } => {
+                write!(f, "the id of a lease of {len} bytes is over the limit of {max}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for LeaseError {}
+
+impl From<OutOfRange> for LeaseError {
+    fn from(range: OutOfRange) -> Self {
+        LeaseError::OutOfRange(range)
+    }
+}
+
+/// The lease has ended; the call changed nothing, whoever holds the work now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NotHeld {
+    /// How it ended.
+    pub how: LeaseEnd,
+    /// The lease under which the work is held now, if it is.
+    pub now: Option<LeaseInfo>,
+}
+
+impl fmt::Display for NotHeld {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the lease has ended ({})", self.how)?;
+        match &self.now {
+            Some(now) => write!(f, "; worker {} holds the work now, token {}", now.wid, now.token),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for NotHeld {}
+
+/// A [`Policy`](crate::Policy) value that cannot be taken. Nothing is clamped; the policy in force stays.
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum PolicyError {
     /// A duration is outside its range.
-    OutOfRange {
-        /// The field of [`Policy`](crate::Policy).
-        field: &'static str,
-        /// The value.
-        value: Duration,
-        /// The least value that would do.
-        min: Duration,
-        /// The greatest value that would do.
-        max: Duration,
-    },
+    OutOfRange(OutOfRange),
     /// A size limit is outside its range.
     LimitOutOfRange {
         /// The field of [`Limits`](crate::Limits) or [`Policy`](crate::Policy).
@@ -158,6 +304,11 @@ pub enum PolicyError {
         /// The greatest value that would do.
         max: usize,
     },
+    /// The share of a [`Brake`](crate::Brake) is not above 0 and up to 1.
+    ShareOutOfRange {
+        /// The value.
+        share: f64,
+    },
     /// `tick` is the unit in which a registry counts; it is chosen when the registry is made.
     TickChanged {
         /// The tick of the registry.
@@ -168,11 +319,12 @@ pub enum PolicyError {
 impl fmt::Display for PolicyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PolicyError::OutOfRange { field, value, min, max } => {
-                write!(f, "{field} of {value:?} is not within {min:?} to {max:?}")
-            }
+            PolicyError::OutOfRange(range) => range.fmt(f),
             PolicyError::LimitOutOfRange { field, value, min, max } => {
                 write!(f, "{field} of {value} is not within {min} to {max}")
+            }
+            PolicyError::ShareOutOfRange { share } => {
+                write!(f, "brake.share of {share} is not above 0 and up to 1")
             }
             PolicyError::TickChanged { tick } => {
                 write!(f, "tick stays {tick:?} for the life of a registry")
@@ -182,3 +334,9 @@ impl fmt::Display for PolicyError {
 }
 
 impl std::error::Error for PolicyError {}
+
+impl From<OutOfRange> for PolicyError {
+    fn from(range: OutOfRange) -> Self {
+        PolicyError::OutOfRange(range)
+    }
+}

@@ -16,6 +16,8 @@ use crossbeam::channel::{Receiver, Sender, TryRecvError, TrySendError, bounded};
 
 use crate::clock;
 use crate::hello::Wid;
+use crate::lease::{LeaseEnd, LeaseInfo};
+use crate::policy::Overdue;
 use crate::state::{EndReason, Incarnation, WorkerState};
 use crate::sync::lock;
 use crate::worker::WorkerInfo;
@@ -35,10 +37,71 @@ pub enum Event {
         /// The state from now on.
         state: WorkerState,
     },
+    /// A worker has been silent for longer than [`Policy::late_after`](crate::Policy::late_after). Every `Late` is followed by a
+    /// `Back` or by the end.
+    Late(WorkerInfo),
+    /// A worker that was late was heard again.
+    Back {
+        /// The worker.
+        wid: Wid,
+        /// Its incarnation.
+        incarnation: Incarnation,
+    },
+    /// A worker is not to be given work, or is again.
+    Cordoned {
+        /// The worker.
+        wid: Wid,
+        /// Its incarnation.
+        incarnation: Incarnation,
+        /// Which of the two.
+        cordoned: bool,
+    },
+    /// A worker has not done in time what it was told.
+    Overdue(NotDone),
+    /// Leases were lost: one that ran out, or all that ended with their holder.
+    Lost(Lost),
     /// An incarnation ended; once each.
     Ended(Ended),
+    /// So many workers are silent at once that the rest of them is held ([`Brake`](crate::Brake)).
+    MassSilence {
+        /// Live workers when the window began.
+        fleet: usize,
+        /// How many of them expired in this window.
+        expired: usize,
+    },
+    /// Silence is that of few again: workers expire as usual.
+    SilenceOver {
+        /// How many were held at the last look.
+        held: usize,
+    },
     /// The engine itself did not run for this long; every deadline moved by it.
     Gap(Duration),
+}
+
+/// Leases that were lost, in an [`Event`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Lost {
+    /// Who held them.
+    pub wid: Wid,
+    /// Its incarnation.
+    pub incarnation: Incarnation,
+    /// How they ended: [`Expired`](LeaseEnd::Expired) or [`HolderEnded`](LeaseEnd::HolderEnded).
+    pub how: LeaseEnd,
+    /// What was lost, in the order in which it was granted.
+    pub leases: Arc<[LeaseInfo]>,
+}
+
+/// What a worker has not done in time, in an [`Event`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NotDone {
+    /// The worker, as it is.
+    pub worker: WorkerInfo,
+    /// The leases that it still holds.
+    pub held: Arc<[LeaseInfo]>,
+    /// What follows.
+    pub then: Overdue,
 }
 
 /// The end of an incarnation, in an [`Event`].

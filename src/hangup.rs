@@ -56,7 +56,7 @@ enum Call {
 impl Call {
     fn run(self) {
         match self {
-            Call::Wake(wake) => wake.all(),
+            Call::Wake(wake) => wake.wake(),
             Call::Close(hangup) => drop(hangup.run()),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::borrow::Borrow;
 use std::fmt;
+use std::time::Duration;
 
 use smol_str::SmolStr;
 
@@ -9,7 +10,7 @@ use crate::error::InvalidHello;
 use crate::policy::Limits;
 use crate::state::WorkerState;
 
-/// A worker id, as the worker chose it: not empty, with a visible character, without control characters.
+/// A worker id, as the worker chose it: not white space only, without control characters.
 /// Cheap to clone; up to 23 bytes are held inline.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Wid(SmolStr);
@@ -86,6 +87,7 @@ pub struct Hello {
     pub(crate) hostname: SmolStr,
     pub(crate) pid: Option<i64>,
     pub(crate) version: SmolStr,
+    pub(crate) ttl: Option<Duration>,
     pub(crate) labels: Vec<SmolStr>,
 }
 
@@ -100,6 +102,7 @@ impl Hello {
             hostname: SmolStr::default(),
             pid: None,
             version: SmolStr::default(),
+            ttl: None,
             labels: Vec::new(),
         })
     }
@@ -122,6 +125,14 @@ impl Hello {
     #[must_use]
     pub fn version(mut self, version: impl AsRef<str>) -> Self {
         self.version = SmolStr::new(version);
+        self
+    }
+
+    /// How long this worker may be silent, instead of the policy's ttl: from one tick to [`Policy::MAX`](crate::Policy::MAX).
+    /// A further connection that says one changes it.
+    #[must_use]
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
         self
     }
 

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod brake;
 mod clock;
 mod driver;
 mod engine;
@@ -8,6 +9,7 @@ mod error;
 mod event;
 mod hangup;
 mod hello;
+mod lease;
 mod policy;
 mod reaper;
 mod registry;
@@ -17,16 +19,22 @@ mod session;
 mod snapshot;
 mod state;
 mod sync;
+mod timer;
+mod transitions;
 mod vitals;
 pub mod wheel;
 mod worker;
 
 pub use driver::Pass;
-pub use error::{ConnectError, Gone, InvalidHello, PolicyError, UnknownWorker};
-pub use event::{Ended, Event, Item, Lagged, Subscriber};
+pub use error::{
+    ConnectError, Gone, InvalidHello, LeaseError, NotHeld, OutOfRange, PolicyError, SignalError, TtlError,
+    UnknownWorker,
+};
+pub use event::{Ended, Event, Item, Lagged, Lost, NotDone, Subscriber};
 pub use hangup::Hangup;
 pub use hello::{Beat, Hello, Wid};
-pub use policy::{Identity, Limits, Policy};
+pub use lease::{Lease, LeaseEnd, LeaseInfo, Token};
+pub use policy::{Brake, Identity, Limits, Overdue, Policy, Recover};
 pub use reaper::{Reaper, SpawnError};
 pub use registry::Registry;
 pub use session::{Changed, Session};

@@ -2,19 +2,20 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::driver::Pass;
 use crate::engine::Engine;
-use crate::error::{ConnectError, PolicyError, UnknownWorker};
+use crate::error::{ConnectError, PolicyError, SignalError, UnknownWorker};
 use crate::event::Subscriber;
 use crate::hello::{Beat, Hello};
-use crate::policy::Policy;
+use crate::lease::LeaseInfo;
+use crate::policy::{Overdue, Policy};
 use crate::session::Session;
 use crate::snapshot::{Snapshot, Stats};
 use crate::state::{EndReason, WorkerState};
 use crate::sync::lock;
-use crate::worker::WorkerInfo;
+use crate::worker::{Deadline, Worker, WorkerInfo};
 
 /// The workers of one server. A handle: clones are the same registry.
 ///
@@ -77,25 +78,89 @@ impl Registry {
     /// Tells a worker `state`, on all of its connections. Returns what it has been told from now on: `state`, or
     /// something stronger that it was told before. Once this returned, every later beat of that worker answers so (G6).
     ///
+    /// Terminate comes with the policy's deadline ([`Policy::grace`], [`Policy::overdue`]).
+    ///
     /// # Errors
     /// [`UnknownWorker`]; nothing was changed.
     pub fn signal(&self, wid: &str, state: WorkerState) -> Result<WorkerState, UnknownWorker> {
-        let worker = self.engine.workers.get(wid).ok_or(UnknownWorker)?.value().clone();
-        self.engine.tell(&worker, state).map_err(|_| UnknownWorker)
+        let worker = self.live(wid)?;
+        self.engine.tell_within(&worker, state, self.usual_deadline(state)).map_err(|_| UnknownWorker)
     }
 
-    /// Tells `state` to every worker that is registered throughout the call. Returns how many were told.
+    /// Tells a worker `state` and by when it must have done it: whoever is told to quiet, holds no lease by then; whoever is told to
+    /// terminate, has left. Otherwise there is an [`Event::Overdue`](crate::Event::Overdue) that names what it still holds, and what `then`
+    /// says follows. The last deadline given to a worker counts.
+    ///
+    /// # Errors
+    /// [`SignalError`]; nothing was changed.
+    pub fn signal_within(
+        &self,
+        wid: &str,
+        state: WorkerState,
+        grace: Duration,
+        then: Overdue,
+    ) -> Result<WorkerState, SignalError> {
+        self.engine.policy.load().check_grace(grace).map_err(SignalError::OutOfRange)?;
+        let deadline = self.deadline(grace, then);
+        let worker = self.live(wid).map_err(|_| SignalError::UnknownWorker)?;
+        self.engine.tell_within(&worker, state, Some(deadline)).map_err(|_| SignalError::UnknownWorker)
+    }
+
+    /// Tells `state` to every worker that is registered throughout the call, as [`signal`](Registry::signal) does. Returns how many were told.
     pub fn signal_all(&self, state: WorkerState) -> usize {
         let workers: Vec<_> = self.engine.live().collect();
-        workers.into_iter().filter(|(worker, _)| self.engine.tell(worker, state).is_ok()).count()
+        let deadline = self.usual_deadline(state);
+        let told = |worker| self.engine.tell_within(worker, state, deadline).is_ok();
+        workers.iter().filter(|(worker, _)| told(worker)).count()
+    }
+
+    /// Stops giving a worker work, or lifts that again: reversible, and apart from what it has been told. Kept as a told state is when
+    /// the same process connects again. `false` if it was so already.
+    ///
+    /// Once this returned, no later [`Session::lease`] is granted.
+    ///
+    /// # Errors
+    /// [`UnknownWorker`]; nothing was changed.
+    pub fn cordon(&self, wid: &str, cordoned: bool) -> Result<bool, UnknownWorker> {
+        let worker = self.live(wid)?;
+        self.engine.cordon(&worker, cordoned).map_err(|_| UnknownWorker)
+    }
+
+    /// The lease under which a work item is held, and how long it still runs.
+    #[must_use]
+    pub fn lease(&self, id: &str) -> Option<(LeaseInfo, Duration)> {
+        self.engine.lease_info(id)
+    }
+
+    /// All leases that are held. Weakly consistent, as a [`Snapshot`] is.
+    #[must_use]
+    pub fn leases(&self) -> Vec<LeaseInfo> {
+        self.engine.leases()
+    }
+
+    fn live(&self, wid: &str) -> Result<Arc<Worker>, UnknownWorker> {
+        Ok(self.engine.workers.get(wid).ok_or(UnknownWorker)?.value().clone())
+    }
+
+    fn usual_deadline(&self, state: WorkerState) -> Option<Deadline> {
+        let policy = self.engine.policy.load();
+        let grace = policy.grace.filter(|_| state == WorkerState::Terminate)?;
+        Some(self.deadline(grace, policy.overdue))
+    }
+
+    fn deadline(&self, grace: Duration, then: Overdue) -> Deadline {
+        let ticks = self.engine.policy.load().ticks(grace);
+        // Two for what the published time may be behind, as for every deadline.
+        Deadline { tick: self.engine.now().saturating_add(ticks).saturating_add(2), then }
     }
 
     /// The live worker of that wid.
     #[must_use]
     pub fn get(&self, wid: &str) -> Option<WorkerInfo> {
-        let worker = self.engine.workers.get(wid)?.value().clone();
+        let worker = self.live(wid).ok()?;
+        let cold = lock(&worker.cold);
         let word = worker.vitals.load();
-        word.is_live().then(|| worker.info(word, self.engine.now(), &self.engine.policy.load()))
+        word.is_live().then(|| worker.info(word, &cold, self.engine.now(), &self.engine.policy.load()))
     }
 
     /// All live workers. O(workers), and cheap if nothing happened since the last one.
@@ -140,7 +205,7 @@ impl Registry {
     /// ```
     pub fn reap(&self, now: Instant, budget: usize) -> Pass {
         let (pass, wake) = self.engine.pass(now, budget);
-        wake.all();
+        wake.wake();
         pass
     }
 

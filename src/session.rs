@@ -5,10 +5,13 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use crate::engine::Engine;
-use crate::error::Gone;
+use crate::error::{Gone, LeaseError, TtlError};
 use crate::hello::{Beat, Wid};
+use crate::lease::Lease;
+use crate::policy::Recover;
 use crate::state::{Incarnation, WorkerState};
 use crate::sync::lock;
 use crate::worker::Worker;
@@ -31,11 +34,11 @@ use crate::worker::Worker;
 pub struct Session {
     engine: Arc<Engine>,
     worker: Arc<Worker>,
-    id: u64,
+    id: usize,
 }
 
 impl Session {
-    pub(crate) fn new(engine: Arc<Engine>, worker: Arc<Worker>, id: u64) -> Self {
+    pub(crate) fn new(engine: Arc<Engine>, worker: Arc<Worker>, id: usize) -> Self {
         Session { engine, worker, id }
     }
 
@@ -66,6 +69,49 @@ impl Session {
     /// One wait at a time for each session: a second one takes the place of the first.
     pub fn changed(&self, known: WorkerState) -> Changed<'_> {
         Changed { session: self, known }
+    }
+
+    /// Whether this worker is to be given work now: it lives, was told nothing, and is not cordoned.
+    #[must_use]
+    pub fn takes_work(&self) -> bool {
+        self.worker.vitals.load().takes_work()
+    }
+
+    /// Leases the work item `id` to this worker for `ttl`, with what the policy says of its end ([`Policy::recover`](crate::Policy::recover)).
+    ///
+    /// # Errors
+    /// [`LeaseError`]: the worker has ended, or takes no work; the item is held; `ttl` or `id` is out of range. Nothing was changed.
+    pub fn lease(&self, id: &str, ttl: Duration) -> Result<Lease, LeaseError> {
+        let policy = self.engine.policy.load();
+        self.engine.lease(&self.worker, id, ttl, policy.recover, &policy)
+    }
+
+    /// As [`lease`](Session::lease), with what becomes of it when this worker ends.
+    ///
+    /// # Errors
+    /// As [`lease`](Session::lease).
+    pub fn lease_with(&self, id: &str, ttl: Duration, recover: Recover) -> Result<Lease, LeaseError> {
+        self.engine.lease(&self.worker, id, ttl, recover, &self.engine.policy.load())
+    }
+
+    /// The lease on `id` if this worker holds it, whichever of its connections it was granted on.
+    #[must_use]
+    pub fn held(&self, id: &str) -> Option<Lease> {
+        self.engine.held(&self.worker, id)
+    }
+
+    /// How long this worker may be silent from now on; `None` = as the policy says. A shorter ttl counts at once, from its last beat.
+    ///
+    /// # Errors
+    /// [`TtlError`]; nothing was changed.
+    pub fn set_ttl(&self, ttl: Option<Duration>) -> Result<(), TtlError> {
+        let policy = self.engine.policy.load();
+        if let Some(ttl) = ttl {
+            policy.check_ttl(ttl).map_err(TtlError::OutOfRange)?;
+        }
+        self.state().map_err(|Gone| TtlError::Gone)?;
+        self.engine.set_ttl(&self.worker, ttl.map_or(0, |ttl| policy.ticks(ttl)));
+        Ok(())
     }
 
     /// The worker's id.

@@ -11,6 +11,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 
 use crate::engine::Engine;
+use crate::lease::LeaseEnd;
 use crate::state::{EndReason, WorkerState};
 use crate::sync::lock;
 use crate::worker::WorkerInfo;
@@ -66,7 +67,7 @@ impl Engine {
         let tick = self.now();
         let policy = self.policy.load();
         let mut workers: Vec<WorkerInfo> =
-            self.live().map(|(worker, word)| worker.info(word, tick, &policy)).collect();
+            self.live().map(|(worker, word)| worker.info(word, &lock(&worker.cold), tick, &policy)).collect();
         workers.sort_unstable_by_key(WorkerInfo::incarnation);
         let snapshot = Arc::new(Snapshot { workers, transitions, tick });
         self.latest.snapshot.store(Some(snapshot.clone()));
@@ -87,7 +88,20 @@ impl Engine {
         let live = WorkerState::ALL.map(|state| counters.live[state as usize].load(Ordering::Relaxed));
         // Relaxed: as above.
         let ended = |reason: EndReason| counters.ended[reason as usize].load(Ordering::Relaxed);
+        // Relaxed: as above.
+        let leases = |end: LeaseEnd| counters.leases_ended[end as usize].load(Ordering::Relaxed);
         Stats {
+            // Relaxed: as above.
+            late: counters.late.load(Ordering::Relaxed),
+            leases: counters.leases.load(Ordering::Relaxed),
+            leases_completed: leases(LeaseEnd::Completed),
+            leases_failed: leases(LeaseEnd::Failed),
+            leases_released: leases(LeaseEnd::Released),
+            leases_expired: leases(LeaseEnd::Expired),
+            leases_lost_with_holder: leases(LeaseEnd::HolderEnded),
+            overdue: counters.overdue.load(Ordering::Relaxed),
+            mass_silences: counters.mass_silences.load(Ordering::Relaxed),
+            holding: counters.holding.load(Ordering::Relaxed),
             running: live[0],
             quiet: live[1],
             terminate: live[2],
@@ -117,6 +131,8 @@ pub struct Stats {
     pub quiet: usize,
     /// Live workers told to terminate.
     pub terminate: usize,
+    /// Live workers that are late ([`Health::Late`](crate::Health::Late)); all others are live.
+    pub late: usize,
     /// Open connections of live workers.
     pub connections: usize,
     /// Incarnations begun.
@@ -133,6 +149,24 @@ pub struct Stats {
     pub not_remembered: u64,
     /// Pauses of the engine that were left out of its time.
     pub gaps: u64,
+    /// Leases that are held.
+    pub leases: usize,
+    /// Leases that their holders completed.
+    pub leases_completed: u64,
+    /// Leases whose work failed.
+    pub leases_failed: u64,
+    /// Leases that their holders gave back.
+    pub leases_released: u64,
+    /// Leases that ran out.
+    pub leases_expired: u64,
+    /// Leases that ended with their holders.
+    pub leases_lost_with_holder: u64,
+    /// Deadlines by which a worker had not done what it was told.
+    pub overdue: u64,
+    /// How often the brake began to hold.
+    pub mass_silences: u64,
+    /// Whether it holds now: silent workers do not expire.
+    pub holding: bool,
     /// Entries in the timer wheel, and on their way to it, after the last pass.
     pub filed: usize,
     /// The engine's time since the first pass, pauses left out.

@@ -1,4 +1,5 @@
-//! The one word that decides: state, end, connections and last beat of one incarnation, in one `AtomicU64`.
+//! The one word that decides: state, end, lateness, cordon, connections and last beat of one incarnation, in one
+//! `AtomicU64`.
 //!
 //! Ground rules
 //! - [`Word`] is a plain `Copy` value. It owns the layout and every transition, and is tested without threads.
@@ -15,26 +16,33 @@ use crate::sync::{AtomicU64, Ordering};
 /// The decoded word of one incarnation.
 ///
 /// ```text
-/// 63 …………………… 24 | 23 ………… 4 | 3  2 | 1    0
-/// tick           | connections | end  | state
+/// 63 …………………… 24 | 23 ………… 6 |    5     |  4   | 3  2 | 1    0
+/// tick           | connections | cordoned | late | end  | state
 ///
-/// end:   00 live    01 left    10 expired    11 superseded
-/// state: 00 running 01 quiet   10 terminate
-/// tick:  of the last beat while live, of the end once ended
+/// state:    00 running 01 quiet   10 terminate
+/// end:      00 live    01 left    10 expired    11 superseded
+/// late:     the driver has noticed that it was silent for long; the next beat clears it
+/// cordoned: it is not to be given work; set and cleared from outside
+/// tick:     of the last beat while live, of the end once ended
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Word(u64);
 
 const STATE_BITS: u32 = 2;
 const END_BITS: u32 = 2;
-const CONNECTION_BITS: u32 = 20;
+const FLAG_BITS: u32 = 1;
+const CONNECTION_BITS: u32 = 18;
 
 const END_SHIFT: u32 = STATE_BITS;
-const CONNECTION_SHIFT: u32 = END_SHIFT + END_BITS;
+const LATE_SHIFT: u32 = END_SHIFT + END_BITS;
+const CORDON_SHIFT: u32 = LATE_SHIFT + FLAG_BITS;
+const CONNECTION_SHIFT: u32 = CORDON_SHIFT + FLAG_BITS;
 const TICK_SHIFT: u32 = CONNECTION_SHIFT + CONNECTION_BITS;
 
 const STATE_MASK: u64 = (1 << STATE_BITS) - 1;
 const END_MASK: u64 = ((1 << END_BITS) - 1) << END_SHIFT;
+const LATE: u64 = 1 << LATE_SHIFT;
+const CORDONED: u64 = 1 << CORDON_SHIFT;
 const CONNECTION_MASK: u64 = ((1 << CONNECTION_BITS) - 1) << CONNECTION_SHIFT;
 const ONE_CONNECTION: u64 = 1 << CONNECTION_SHIFT;
 
@@ -47,6 +55,14 @@ pub(crate) const MAX_TICK: u64 = u64::MAX >> TICK_SHIFT;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ended;
 
+/// Why a plain beat was not taken in passing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotHeard {
+    Ended,
+    /// It is marked as late: whoever clears that has duties, and does it by [`Word::back`].
+    Late,
+}
+
 /// Why a connection was not added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotJoined {
@@ -56,8 +72,9 @@ pub(crate) enum NotJoined {
 
 impl Word {
     /// A new incarnation with its first connection, heard at `now`.
-    pub(crate) const fn born(state: WorkerState, now: u64) -> Self {
-        Word(state as u64 | ONE_CONNECTION).at(now)
+    pub(crate) const fn born(state: WorkerState, cordoned: bool, now: u64) -> Self {
+        let cordon = if cordoned { CORDONED } else { 0 };
+        Word(state as u64 | cordon | ONE_CONNECTION).at(now)
     }
 
     const fn at(self, tick: u64) -> Self {
@@ -86,6 +103,19 @@ impl Word {
         self.0 & END_MASK == 0
     }
 
+    pub(crate) const fn is_late(self) -> bool {
+        self.0 & LATE != 0
+    }
+
+    pub(crate) const fn is_cordoned(self) -> bool {
+        self.0 & CORDONED != 0
+    }
+
+    /// Live, running and not cordoned: it may be given work.
+    pub(crate) fn takes_work(self) -> bool {
+        self.is_live() && self.state() == WorkerState::Running && !self.is_cordoned()
+    }
+
     pub(crate) const fn connections(self) -> u32 {
         ((self.0 & CONNECTION_MASK) >> CONNECTION_SHIFT) as u32
     }
@@ -104,10 +134,29 @@ impl Word {
     }
 
     /// Heard at `now`, which may lie before the last beat: the later one stays.
-    pub(crate) fn beat(self, now: u64) -> Result<Self, Ended> {
+    pub(crate) fn beat(self, now: u64) -> Result<Self, NotHeard> {
+        if self.0 & (END_MASK | LATE) != 0 {
+            return Err(if self.is_live() { NotHeard::Late } else { NotHeard::Ended });
+        }
         // The tick is on top and the rest is the same, so the greater word is the later one.
+        Ok(Word(self.0.max(self.at(now).0)))
+    }
+
+    /// Heard at `now`, and not late any more.
+    pub(crate) fn back(self, now: u64) -> Result<Self, Ended> {
+        let word = Word(self.live()?.0 & !LATE);
+        Ok(word.at(word.tick().max(now)))
+    }
+
+    /// Silent for long.
+    pub(crate) fn late(self) -> Result<Self, Ended> {
+        Ok(Word(self.live()?.0 | LATE))
+    }
+
+    /// To be given work, or not.
+    pub(crate) fn cordoned(self, cordoned: bool) -> Result<Self, Ended> {
         let word = self.live()?;
-        Ok(Word(word.0.max(word.at(now).0)))
+        Ok(Word(if cordoned { word.0 | CORDONED } else { word.0 & !CORDONED }))
     }
 
     /// Told `state`, or something stronger before.
@@ -117,7 +166,7 @@ impl Word {
 
     /// One more connection; joining counts as a beat.
     pub(crate) fn joined(self, now: u64) -> Result<Self, NotJoined> {
-        let word = self.beat(now).map_err(|Ended| NotJoined::Ended)?;
+        let word = self.back(now).map_err(|Ended| NotJoined::Ended)?;
         if word.connections() == MAX_CONNECTIONS {
             return Err(NotJoined::Full);
         }
@@ -146,6 +195,8 @@ impl fmt::Debug for Word {
         f.debug_struct("Word")
             .field("state", &self.state())
             .field("end", &self.end())
+            .field("late", &self.is_late())
+            .field("cordoned", &self.is_cordoned())
             .field("connections", &self.connections())
             .field("tick", &self.tick())
             .finish()
@@ -194,15 +245,20 @@ impl Vitals {
         }
     }
 
+    /// Replaces the word by `next` if it is still exactly `seen`; the word as it is now otherwise.
+    pub(crate) fn replace(&self, seen: Word, next: Word) -> Result<Change, Word> {
+        // AcqRel, Acquire: as in `update`.
+        match self.0.compare_exchange(seen.0, next.0, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Ok(Change { before: seen, after: next }),
+            Err(current) => Err(Word(current)),
+        }
+    }
+
     /// Ends the incarnation as expired if its word is still exactly `seen`; otherwise something was heard since, and
     /// the word as it is now comes back (G2).
     pub(crate) fn expire(&self, seen: Word, now: u64) -> Result<Change, Word> {
         let Ok(after) = seen.ended(EndReason::Expired, now) else { return Err(seen) };
-        // AcqRel, Acquire: as in `update`.
-        match self.0.compare_exchange(seen.0, after.0, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => Ok(Change { before: seen, after }),
-            Err(current) => Err(Word(current)),
-        }
+        self.replace(seen, after)
     }
 }
 

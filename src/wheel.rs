@@ -34,8 +34,8 @@ struct Level<T> {
 /// What one step of [`Wheel::poll`] did.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step<T> {
-    /// This entry is due.
-    Due(T),
+    /// This entry is due, since this tick.
+    Due(u64, T),
     /// An entry was moved closer; call again.
     Moved,
     /// Nothing more is due up to the tick asked for, which is now the current one.
@@ -62,14 +62,14 @@ pub enum Keep {
 /// assert_eq!(wheel.next_due(), Some(576), "not before; it is looked at again then");
 /// while wheel.poll(599) != Step::Idle {}
 /// assert_eq!(wheel.poll(600), Step::Moved);
-/// assert_eq!(wheel.poll(600), Step::Due("worker"));
+/// assert_eq!(wheel.poll(600), Step::Due(600, "worker"));
 /// ```
 pub struct Wheel<T> {
     /// The current tick: everything filed before it has been handed out.
     now: u64,
     len: usize,
     /// Due now; not in `levels` any more.
-    due: Vec<T>,
+    due: Vec<Filed<T>>,
     /// The slot that is being moved down.
     moving: Vec<Filed<T>>,
     levels: Box<[Level<T>]>,
@@ -118,7 +118,7 @@ impl<T> Wheel<T> {
 
     fn file(&mut self, filed: Filed<T>) {
         if filed.due <= self.now {
-            self.due.push(filed.entry);
+            self.due.push(filed);
             return;
         }
         let level = level_of(self.now, filed.due);
@@ -147,9 +147,9 @@ impl<T> Wheel<T> {
     /// One step towards `tick`. A tick before the current one counts as the current one.
     pub fn poll(&mut self, tick: u64) -> Step<T> {
         loop {
-            if let Some(entry) = self.due.pop() {
+            if let Some(Filed { due, entry }) = self.due.pop() {
                 self.len -= 1;
-                return Step::Due(entry);
+                return Step::Due(due, entry);
             }
             // The room of a burst is given back.
             self.due = Vec::new();
@@ -173,10 +173,10 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Goes over every entry, `budget` of them a call, and does with each what `keep` says. `true` while there is more to look at;
+    /// Goes over every entry, `budget` of them a call, and does with each what `keep` says of it and the tick it is filed under. `true` while there is more to look at;
     /// once it was `false` the next call begins anew. Entries filed or moved meanwhile may be looked at twice or,
     /// if they were filed after it began, not at all.
-    pub fn sweep(&mut self, budget: usize, mut keep: impl FnMut(&T) -> Keep) -> bool {
+    pub fn sweep(&mut self, budget: usize, mut keep: impl FnMut(u64, &T) -> Keep) -> bool {
         let (mut level, mut slot, mut left) = self.sweep.take().unwrap_or((0, 0, usize::MAX));
         let mut budget = budget;
         while level < LEVELS {
@@ -190,7 +190,7 @@ impl<T> Wheel<T> {
                 budget -= 1;
                 left -= 1;
                 let entries = &mut self.levels[level].slots[slot];
-                match keep(&entries[left].entry) {
+                match keep(entries[left].due, &entries[left].entry) {
                     Keep::Stay => {}
                     Keep::Refile(due) if due == entries[left].due => {}
                     Keep::Refile(due) => {

@@ -1,23 +1,27 @@
 //! One incarnation of a worker: its word, what it said, and its connections.
 //!
 //! Ground rules
-//! - `vitals` decides; `rss_kb` and `beats` are for display, and stand next to it so that a beat touches one cache line.
+//! - `vitals` decides; `pulse` and `rss_kb` are for display, and stand next to it so that a beat touches one cache line.
 //! - `cold` is the lock of everything but beats: whoever makes a transition other than a plain beat holds it from before
 //!   the swap until its event is published, so that events come in the order of the transitions (G4).
 //! - Lock order: shard of the map, then `cold`, then the publishers' lock. Whoever holds `cold` never touches the map.
 //! - Closers and wakers are user code: they are taken out under the lock, and called after it is gone (G11).
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::Duration;
 
+use slab::Slab;
+
 use crate::clock;
 use crate::hello::{Beat, Hello, Wid};
-use crate::policy::Policy;
+use crate::lease::{Cell, LeaseInfo};
+use crate::policy::{Overdue, Policy};
 use crate::state::{Health, Incarnation, WorkerState};
-use crate::vitals::{Vitals, Word};
+use crate::vitals::{Change, Vitals, Word};
 
 /// The counters of one worker that are written by whoever beats. Not part of the model that loom runs.
 type Gauge = std::sync::atomic::AtomicU64;
@@ -26,57 +30,104 @@ type Gauge = std::sync::atomic::AtomicU64;
 pub(crate) type Closer = Box<dyn FnOnce(crate::EndReason) + Send>;
 
 const NEVER_SAID: u64 = u64::MAX;
+const NEVER_FILED: u64 = u64::MAX;
 
 #[repr(C)] // The order of the first fields is the order in memory.
 pub(crate) struct Worker {
     pub(crate) vitals: Vitals,
-    beats: Gauge,
+    /// Beats counted, and the ticks between the last two: see [`Pulse`].
+    pulse: Gauge,
     rss_kb: Gauge,
     pub(crate) incarnation: Incarnation,
+    /// Its own ttl in ticks; 0 = the policy's.
+    ttl: Gauge,
+    /// The tick under which its one valid entry is filed in the wheel. Only the driver touches it.
+    filed: Gauge,
     /// The tick of the HELLO.
     since: u64,
     pub(crate) hello: Hello,
     pub(crate) cold: Mutex<Cold>,
 }
 
+/// What a beat leaves behind for display: how many there were, and how far the last two were apart.
+#[derive(Clone, Copy)]
+struct Pulse(u64);
+
+impl Pulse {
+    const INTERVAL_BITS: u32 = 24;
+    const MAX_INTERVAL: u64 = (1 << Self::INTERVAL_BITS) - 1;
+
+    fn beats(self) -> u64 {
+        self.0 >> Self::INTERVAL_BITS
+    }
+
+    /// Ticks between the last two beats.
+    fn interval(self) -> u64 {
+        self.0 & Self::MAX_INTERVAL
+    }
+
+    fn beaten(self, interval: u64) -> Self {
+        Pulse((self.beats() + 1) << Self::INTERVAL_BITS | interval.min(Self::MAX_INTERVAL))
+    }
+}
+
 /// What is behind the lock.
 #[derive(Default)]
 pub(crate) struct Cold {
     /// The open connections, by the number each was given.
-    connections: Vec<Connection>,
-    next: u64,
-    /// The incarnation has ended, and its state is remembered.
+    connections: Slab<Connection>,
+    /// The incarnation has ended, and what it was told is remembered.
     pub(crate) remembered: bool,
+    /// Work it was given, and what it must have done by when; most workers have none.
+    pub(crate) work: Option<Box<Work>>,
+}
+
+/// What a worker holds and has done.
+#[derive(Default)]
+pub(crate) struct Work {
+    /// The leases it holds, by their tokens, which is the order in which it got them.
+    pub(crate) leases: BTreeMap<u64, Arc<Cell>>,
+    pub(crate) completed: u64,
+    /// The tick of the last completion.
+    pub(crate) last_completion: Option<u64>,
+    pub(crate) deadline: Option<Deadline>,
+}
+
+/// By when a worker must have done what it was told.
+#[derive(Clone, Copy)]
+pub(crate) struct Deadline {
+    pub(crate) tick: u64,
+    pub(crate) then: Overdue,
 }
 
 pub(crate) struct Connection {
-    id: u64,
-    closer: Closer,
+    /// Gone once it was called.
+    closer: Option<Closer>,
     waker: Option<Waker>,
 }
 
 impl Cold {
-    pub(crate) fn add(&mut self, closer: Closer) -> u64 {
-        let id = self.next;
-        self.next += 1;
+    pub(crate) fn add(&mut self, closer: Closer) -> usize {
         if self.connections.is_empty() {
-            // Most workers have one; a first push on its own would make room for four.
+            // Most workers have one; a first insertion on its own would make room for four.
             self.connections.reserve_exact(1);
         }
-        self.connections.push(Connection { id, closer, waker: None });
-        id
+        self.connections.insert(Connection { closer: Some(closer), waker: None })
     }
 
     /// Forgets a connection that closed by itself. What it held is dropped by the caller, after the lock.
-    pub(crate) fn remove(&mut self, id: u64) -> Option<Connection> {
-        let at = self.connections.iter().position(|connection| connection.id == id)?;
-        Some(self.connections.swap_remove(at))
+    pub(crate) fn remove(&mut self, id: usize) -> Option<Connection> {
+        let removed = self.connections.try_remove(id)?;
+        if self.connections.len() < self.connections.capacity() / 4 {
+            self.connections.shrink_to_fit();
+        }
+        Some(removed)
     }
 
     /// Has `waker` woken at the next change of what the worker was told. Gives back a waker to be dropped after the
     /// lock, `Err` if the connection was closed.
-    pub(crate) fn wait(&mut self, id: u64, waker: Waker) -> Result<Option<Waker>, Waker> {
-        match self.connections.iter_mut().find(|connection| connection.id == id) {
+    pub(crate) fn wait(&mut self, id: usize, waker: Waker) -> Result<Option<Waker>, Waker> {
+        match self.connections.get_mut(id) {
             Some(connection) => Ok(connection.waker.replace(waker)),
             None => Err(waker),
         }
@@ -84,61 +135,120 @@ impl Cold {
 
     /// Everyone who waits for a change.
     pub(crate) fn wakers(&mut self) -> Vec<Waker> {
-        self.connections.iter_mut().filter_map(|connection| connection.waker.take()).collect()
+        self.connections.iter_mut().filter_map(|(_, connection)| connection.waker.take()).collect()
+    }
+
+    /// The closers of all connections that were not closed from outside yet.
+    pub(crate) fn closers(&mut self) -> Vec<Closer> {
+        self.connections.iter_mut().filter_map(|(_, connection)| connection.closer.take()).collect()
     }
 
     /// All connections, at the end: their closers, and who waits.
     pub(crate) fn close(&mut self) -> (Vec<Closer>, Vec<Waker>) {
-        let wakers = self.wakers();
-        (
-            std::mem::take(&mut self.connections).into_iter().map(|connection| connection.closer).collect(),
-            wakers,
-        )
+        let ended = (self.closers(), self.wakers());
+        self.connections = Slab::new();
+        ended
+    }
+
+    pub(crate) fn work(&mut self) -> &mut Work {
+        self.work.get_or_insert_default()
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Deadline> {
+        self.work.as_ref()?.deadline
+    }
+
+    /// What it holds, in the order in which it got it.
+    pub(crate) fn held(&self) -> Arc<[LeaseInfo]> {
+        self.work.iter().flat_map(|work| work.leases.values()).map(|cell| cell.info()).collect()
     }
 }
 
 impl Worker {
-    pub(crate) fn new(hello: Hello, incarnation: Incarnation, state: WorkerState, now: u64) -> Self {
+    pub(crate) fn new(hello: Hello, incarnation: Incarnation, word: Word, ttl: u64) -> Self {
         Worker {
-            vitals: Vitals::new(Word::born(state, now)),
+            vitals: Vitals::new(word),
+            pulse: Gauge::new(0),
             rss_kb: Gauge::new(NEVER_SAID),
-            beats: Gauge::new(0),
             incarnation,
-            since: now,
+            ttl: Gauge::new(ttl),
+            filed: Gauge::new(NEVER_FILED),
+            since: word.tick(),
             hello: hello.shrunk(),
             cold: Mutex::default(),
         }
     }
 
-    /// Keeps what a beat said beside being alive. `new_tick`: the beat was the first of its tick.
+    /// Keeps what a beat said beside being alive. A beat that was not the first of its tick changed no word, and counts as
+    /// that one did.
     #[inline]
-    pub(crate) fn note(&self, beat: &Beat, new_tick: bool) {
+    pub(crate) fn note(&self, beat: &Beat, change: Change) {
         // Relaxed throughout: for display, each value by itself.
         if let Some(rss_kb) = beat.rss_kb
             && self.rss_kb.load(Ordering::Relaxed) != rss_kb
         {
             self.rss_kb.store(rss_kb, Ordering::Relaxed);
         }
-        if new_tick {
+        let interval = change.after.tick() - change.before.tick();
+        if interval != 0 {
             // Not a locked addition: two connections that beat in the same instant may count as one.
-            self.beats.store(self.beats.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            let pulse = Pulse(self.pulse.load(Ordering::Relaxed)).beaten(interval);
+            self.pulse.store(pulse.0, Ordering::Relaxed);
         }
     }
 
-    /// Its public description, with `word` as its state and the age of that word's tick at `now`.
-    pub(crate) fn info(self: &Arc<Self>, word: Word, now: u64, policy: &Policy) -> WorkerInfo {
-        let age = clock::span(now.saturating_sub(word.tick()), policy.tick);
+    /// How many ticks it may be silent.
+    pub(crate) fn ttl(&self, policy: &Policy) -> u64 {
+        // Relaxed: who changes it calls the driver, which reads it anew.
+        match self.ttl.load(Ordering::Relaxed) {
+            0 => policy.ticks(policy.ttl),
+            own => own,
+        }
+    }
+
+    /// Gives it a ttl of its own, in ticks; 0 = the policy's.
+    pub(crate) fn set_ttl(&self, ttl: u64) {
+        // Relaxed: as in `ttl`.
+        self.ttl.store(ttl, Ordering::Relaxed);
+    }
+
+    /// Where the driver has filed it.
+    pub(crate) fn filed(&self) -> u64 {
+        // Relaxed: only the driver, under its lock, reads and writes it.
+        self.filed.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_filed(&self, due: u64) {
+        // Relaxed: as in `filed`.
+        self.filed.store(due, Ordering::Relaxed);
+    }
+
+    /// Its public description, with `word` as its state and the age of that word's tick at `now`. `cold` is its own.
+    pub(crate) fn info(self: &Arc<Self>, word: Word, cold: &Cold, now: u64, policy: &Policy) -> WorkerInfo {
+        let since = |tick: u64| clock::span(now.saturating_sub(tick), policy.tick);
+        let age = since(word.tick());
+        // Relaxed: for display.
+        let pulse = Pulse(self.pulse.load(Ordering::Relaxed));
+        let work = cold.work.as_deref();
+        let oldest = work.and_then(|work| Some(work.leases.first_key_value()?.1.since));
         WorkerInfo {
             incarnation: self.incarnation,
             state: word.state(),
-            health: if age > policy.late_after() { Health::Late } else { Health::Live },
+            health: if word.is_late() || age > policy.late_after() { Health::Late } else { Health::Live },
+            cordoned: word.is_cordoned(),
             connections: word.connections(),
             age,
-            connected_for: clock::span(now.saturating_sub(self.since), policy.tick),
-            // Relaxed: for display.
-            beats: self.beats.load(Ordering::Relaxed),
+            connected_for: since(self.since),
+            ttl: clock::span(self.ttl(policy), policy.tick),
+            beats: pulse.beats(),
+            // What lies between HELLO and the first beat says nothing about the regular distance.
+            interval: (pulse.beats() > 1).then(|| clock::span(pulse.interval(), policy.tick)),
             // Relaxed: for display.
             rss_kb: Some(self.rss_kb.load(Ordering::Relaxed)).filter(|&rss_kb| rss_kb != NEVER_SAID),
+            leases: work.map_or(0, |work| work.leases.len()),
+            oldest_lease: oldest.map(since),
+            completed: work.map_or(0, |work| work.completed),
+            last_completion: work.and_then(|work| work.last_completion).map(since),
             worker: self.clone(),
         }
     }
@@ -161,11 +271,18 @@ pub struct WorkerInfo {
     incarnation: Incarnation,
     state: WorkerState,
     health: Health,
+    cordoned: bool,
     pub(crate) connections: u32,
     age: Duration,
     connected_for: Duration,
+    ttl: Duration,
     beats: u64,
+    interval: Option<Duration>,
     rss_kb: Option<u64>,
+    leases: usize,
+    oldest_lease: Option<Duration>,
+    completed: u64,
+    last_completion: Option<Duration>,
 }
 
 impl WorkerInfo {
@@ -216,6 +333,18 @@ impl WorkerInfo {
         self.health
     }
 
+    /// Whether it is cordoned: not to be given work, whatever it has been told.
+    #[must_use]
+    pub fn is_cordoned(&self) -> bool {
+        self.cordoned
+    }
+
+    /// Whether it is to be given work: it runs, and is not cordoned.
+    #[must_use]
+    pub fn takes_work(&self) -> bool {
+        self.state == WorkerState::Running && !self.cordoned
+    }
+
     /// How many connections it has open; at the end of an incarnation, how many had to be closed.
     #[must_use]
     pub fn connections(&self) -> u32 {
@@ -232,6 +361,57 @@ impl WorkerInfo {
     #[must_use]
     pub fn connected_for(&self) -> Duration {
         self.connected_for
+    }
+
+    /// How long it may be silent: its own ttl, or the policy's.
+    #[must_use]
+    pub fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
+    /// How far its last two beats were apart; `None` before its second beat.
+    #[must_use]
+    pub fn interval(&self) -> Option<Duration> {
+        self.interval
+    }
+
+    /// How many beats it has missed by its own interval; `None` before its second beat.
+    #[must_use]
+    pub fn missed_beats(&self) -> Option<u64> {
+        let interval = self.interval?.as_nanos();
+        u64::try_from(self.age.as_nanos().checked_div(interval)?).ok()
+    }
+
+    /// How many leases it holds.
+    #[must_use]
+    pub fn leases(&self) -> usize {
+        self.leases
+    }
+
+    /// How long it has held the oldest of them.
+    #[must_use]
+    pub fn oldest_lease(&self) -> Option<Duration> {
+        self.oldest_lease
+    }
+
+    /// How many leases it has completed.
+    #[must_use]
+    pub fn completed(&self) -> u64 {
+        self.completed
+    }
+
+    /// Time since it last completed one.
+    #[must_use]
+    pub fn last_completion(&self) -> Option<Duration> {
+        self.last_completion
+    }
+
+    /// How long it has held work without completing any: since its last completion, or since it got the oldest lease it
+    /// holds, whichever is later. `None` when it holds nothing.
+    #[must_use]
+    pub fn no_progress_for(&self) -> Option<Duration> {
+        let oldest = self.oldest_lease?;
+        Some(self.last_completion.map_or(oldest, |completed| completed.min(oldest)))
     }
 
     /// Its resident memory in KiB, as it last said.

@@ -22,6 +22,8 @@ fn fill(driven: &mut Driven, name: &str) -> usize {
 fn a_fleet_that_left_leaves_no_memory_behind() {
     let mut driven = Driven::new(|_| {});
     let first = fill(&mut driven, "first");
-    let second = fill(&mut driven, "second");
-    assert!(second < first / 3, "the second fleet took {second} bytes more, the first {first}");
+    // The allocator keeps some of what large blocks were freed, once.
+    fill(&mut driven, "second");
+    let third = fill(&mut driven, "third");
+    assert!(third < first / 5, "the third fleet took {third} bytes more, the first {first}");
 }

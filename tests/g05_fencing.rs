@@ -74,26 +74,25 @@ fn no_beat_by_wid_is_acknowledged_once_the_worker_was_reaped() {
     });
     // Rounds whose worker has been reaped: there is none of that wid from then on.
     let reaped = AtomicU64::new(0);
+    let refused = AtomicU64::new(0);
     let (registry, stop) = (driven.registry.clone(), Stop::default());
     let sessions = thread::scope(|scope| {
         let beaters: Vec<_> = (0..2)
             .map(|_| {
-                let (registry, stop, reaped) = (registry.clone(), stop.clone(), &reaped);
+                let (registry, stop, reaped, refused) = (registry.clone(), stop.clone(), &reaped, &refused);
                 scope.spawn(move || {
-                    let mut refused = 0;
                     while !stop.is_said() {
                         let before = reaped.load(Ordering::SeqCst);
                         // A beat now and then, so that it is reaped in the middle of many.
                         if before > 0 {
                             let told = registry.beat(&format!("w{}", before - 1), &Beat::default());
                             assert!(told.is_err(), "acknowledged in round {before}");
-                            refused += 1;
+                            refused.fetch_add(1, Ordering::SeqCst);
                         }
                         if registry.beat(&format!("w{before}"), &Beat::default()).is_ok() {
                             thread::sleep(Duration::from_micros(50));
                         }
                     }
-                    refused
                 })
             })
             .collect();
@@ -102,9 +101,14 @@ fn no_beat_by_wid_is_acknowledged_once_the_worker_was_reaped() {
             sessions.push(join(&registry, &format!("w{round}")));
             while driven.ticks(1) == 0 {}
             reaped.store(round + 1, Ordering::SeqCst);
+            // Both beaters are on their way when the next one is reaped.
+            common::wait_for("a beat for the one before is refused", || {
+                refused.load(Ordering::SeqCst) > round
+                    || beaters.iter().any(thread::ScopedJoinHandle::is_finished)
+            });
         }
         stop.now();
-        assert!(beaters.into_iter().all(|beater| beater.join().unwrap() > 0));
+        assert!(beaters.into_iter().all(|beater| beater.join().is_ok()));
         sessions
     });
     assert_eq!(registry.stats().expired, 200);

@@ -120,23 +120,32 @@ fn who_waits_is_woken_by_a_signal_and_by_the_end() {
 
 #[test]
 fn no_wake_up_is_lost() {
+    const WORKERS: usize = 20_000;
     let registry = registry(|_| {});
-    for round in 0..1500 {
-        let session = join(&registry, "w");
-        let barrier = Barrier::new(2);
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                barrier.wait();
-                let mut known = Running;
-                while known < Terminate {
-                    let told = block_on(session.changed(known));
-                    known =
-                        told.unwrap_or_else(|| panic!("not woken from {known} in round {round}")).unwrap();
-                }
-            });
-            barrier.wait();
-            registry.signal("w", Quiet).unwrap();
-            registry.signal("w", Terminate).unwrap();
+    let sessions: Vec<_> = (0..WORKERS).map(|n| join(&registry, &n.to_string())).collect();
+    // Both go from worker to worker in step, so that each signal comes about when somebody begins to wait for it.
+    let at = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for (n, session) in sessions.iter().enumerate() {
+                at.store(n, Ordering::SeqCst);
+                let told = block_on(session.changed(Running));
+                assert_eq!(told.unwrap_or_else(|| panic!("not woken, worker {n}")), Ok(Quiet));
+            }
         });
+        for n in 0..WORKERS {
+            wait_until(|| at.load(Ordering::SeqCst) >= n);
+            (0..n % 300).for_each(|_| std::hint::spin_loop());
+            registry.signal(&n.to_string(), Quiet).unwrap();
+        }
+    });
+}
+
+/// Waits as closely as it can.
+fn wait_until(done: impl Fn() -> bool) {
+    let until = common::now() + common::PATIENCE * 2;
+    while !done() {
+        assert!(common::now() < until, "the other thread does not come on");
+        std::hint::spin_loop();
     }
 }

@@ -85,7 +85,10 @@ fn nothing_is_filed_when_everyone_is_gone_and_forgotten() {
 
 #[test]
 fn a_pass_costs_what_is_due_and_not_the_fleet() {
-    let mut driven = Driven::new(|policy| policy.ttl = TICK * 40);
+    let mut driven = Driven::new(|policy| {
+        policy.ttl = TICK * 40;
+        policy.late_after = Some(policy.ttl);
+    });
     let _fleet: Vec<_> = (0..50_000).map(|n| join(&driven.registry, &format!("w{n}"))).collect();
     driven.settle();
     for _ in 0..30 {

@@ -37,7 +37,8 @@ fuzz_target!(|input: (u64, Vec<Op>)| {
             }
             Op::Step { ahead } => {
                 let target = wheel.now().saturating_add(ahead.into());
-                if let Step::Due(entry) = wheel.poll(target) {
+                if let Step::Due(due, entry) = wheel.poll(target) {
+                    assert_eq!(due, entry.0);
                     assert!(entry.0 <= target, "early");
                     assert!(filed.remove(&entry), "twice");
                 }
@@ -46,7 +47,7 @@ fuzz_target!(|input: (u64, Vec<Op>)| {
                 let target = wheel.now().saturating_add(ahead);
                 loop {
                     match wheel.poll(target) {
-                        Step::Due(entry) => {
+                        Step::Due(_, entry) => {
                             assert!(entry.0 <= target, "early");
                             assert!(filed.remove(&entry), "twice");
                         }
@@ -59,7 +60,7 @@ fuzz_target!(|input: (u64, Vec<Op>)| {
             Op::Sweep { budget, drop_every } => {
                 let every = u64::from(drop_every) + 1;
                 let mut dropped = Vec::new();
-                let _ = wheel.sweep(budget.into(), |entry| {
+                let _ = wheel.sweep(budget.into(), |_, entry| {
                     if entry.1 % every == 0 {
                         dropped.push(*entry);
                         Keep::Drop

@@ -222,7 +222,7 @@ impl Peer {
     fn takes_jobs(&self) -> bool {
         match &self.role {
             Role::Producer(_) => true,
-            Role::Worker(session) => session.state() == Ok(WorkerState::Running),
+            Role::Worker(session) => session.takes_work(),
         }
     }
 

@@ -39,6 +39,24 @@ fn write(events: Subscriber) {
                     );
                 }
             }
+            Ok(Event::Late(worker)) => {
+                warn!(wid = ?worker.wid(), incarnation = %worker.incarnation(), silent_for = ?worker.age(), "worker is late");
+            }
+            Ok(Event::Back { wid, incarnation }) => info!(?wid, %incarnation, "worker is back"),
+            Ok(Event::Cordoned { wid, incarnation, cordoned }) => {
+                info!(?wid, %incarnation, cordoned, "cordon");
+            }
+            Ok(Event::Overdue(not_done)) => warn!(
+                wid = ?not_done.worker.wid(), incarnation = %not_done.worker.incarnation(),
+                state = %not_done.worker.state(), leases = not_done.held.len(), "worker has not done in time what it was told"
+            ),
+            Ok(Event::Lost(lost)) => {
+                warn!(wid = ?lost.wid, incarnation = %lost.incarnation, leases = lost.leases.len(), "leases {}", lost.how);
+            }
+            Ok(Event::MassSilence { fleet, expired }) => {
+                warn!(fleet, expired, "mass silence: the rest of the silent workers is held");
+            }
+            Ok(Event::SilenceOver { held }) => warn!(held, "mass silence is over"),
             Ok(Event::Gap(gap)) => {
                 warn!(?gap, "this server did not run for a while; every deadline moves by that");
             }

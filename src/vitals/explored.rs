@@ -11,7 +11,7 @@ use crate::sync::{AtomicU64, Ordering};
 const TTL: u64 = 10;
 
 fn running() -> Arc<Vitals> {
-    Arc::new(Vitals::new(Word::born(WorkerState::Running, 0)))
+    Arc::new(Vitals::new(Word::born(WorkerState::Running, false, 0)))
 }
 
 /// What a reaper does at `now`.
@@ -94,6 +94,28 @@ fn connect_against_last_disconnect_against_reap() {
         if reaped {
             assert_eq!(word.end(), Some(EndReason::Expired));
         }
+    });
+}
+
+/// A worker is marked late from exactly the word seen, and back once: what the two make of each other is one history.
+#[test]
+fn late_against_beat() {
+    ::loom::model(|| {
+        let vitals = running();
+        let beater = thread::spawn({
+            let vitals = vitals.clone();
+            move || match vitals.update(|word| word.beat(TTL)) {
+                Ok(_) => false,
+                Err(NotHeard::Late) => vitals.update(|word| word.back(TTL)).unwrap().before.is_late(),
+                Err(NotHeard::Ended) => unreachable!("nobody ends it"),
+            }
+        });
+        let seen = vitals.load();
+        let marked = seen.tick() == 0 && vitals.replace(seen, seen.late().unwrap()).is_ok();
+        let back = beater.join().unwrap();
+        assert_eq!(marked, back, "every Late has its Back");
+        assert!(!vitals.load().is_late());
+        assert_eq!(vitals.load().tick(), TTL);
     });
 }
 

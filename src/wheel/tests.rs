@@ -10,7 +10,7 @@ fn drain(wheel: &mut Wheel<u32>, tick: u64) -> Vec<u32> {
     let mut due = Vec::new();
     loop {
         match wheel.poll(tick) {
-            Step::Due(entry) => due.push(entry),
+            Step::Due(_, entry) => due.push(entry),
             Step::Moved => {}
             Step::Idle => return due,
         }
@@ -132,8 +132,9 @@ proptest! {
                     target = target.saturating_add(1);
                     for _ in 0..steps {
                         match wheel.poll(target) {
-                            Step::Due(id) => {
+                            Step::Due(filed, id) => {
                                 let due = dues[id as usize];
+                                prop_assert_eq!(filed, due);
                                 prop_assert!(due <= target, "early");
                                 prop_assert!(oracle.remove(&(due, id)), "not filed, or twice");
                                 // A tick is finished before the next begins.
@@ -150,7 +151,8 @@ proptest! {
                     loop {
                         let mut gone = Vec::new();
                         let mut moved = Vec::new();
-                        let more = wheel.sweep(budget, |&id| {
+                        let more = wheel.sweep(budget, |filed, &id| {
+                            assert!(filed == dues[id as usize] || filed == later);
                             if id % 3 == 0 {
                                 gone.push(id);
                                 Keep::Drop

@@ -1,0 +1,485 @@
+//! Leases: work that one incarnation holds for a time, with a fencing token.
+//!
+//! Ground rules
+//! - A lease is decided by one word, as a worker is: how it ended, and the tick it runs to. Completion against expiry, against
+//!   the holder's death, against a renewal, has one winner.
+//! - A work item (an id) has one lease at a time. Tokens grow strictly over all leases of a registry, and are given out
+//!   while the id's shard is held, so those of one id grow in their order.
+//! - A lease is granted under the holder's own lock, which is the one that a signal and a cordon take: once they returned, no
+//!   later lease is granted (G6). Lock order: a shard of the lease map is never held together with a worker's lock.
+//! - A lost lease is reported once, in [`Event::Lost`], by whoever won its word.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use dashmap::mapref::entry::Entry;
+use smol_str::SmolStr;
+
+use crate::clock;
+use crate::engine::Engine;
+use crate::error::{LeaseError, NotHeld};
+use crate::event::{Event, Lost};
+use crate::hello::Wid;
+use crate::policy::{Policy, Recover};
+use crate::state::{Incarnation, WorkerState};
+use crate::sync::lock;
+use crate::timer::Timer;
+use crate::worker::{Cold, Worker};
+
+/// A fencing token: of two leases of one work item, the later one has the greater token. Hand it to whatever the work
+/// writes to, and have that refuse smaller ones than it has seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Token(pub(crate) u64);
+
+impl Token {
+    /// The bare number.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// How a lease ended. It ends once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LeaseEnd {
+    /// Its holder completed the work.
+    Completed,
+    /// Its holder reported that the work failed.
+    Failed,
+    /// Its holder gave it back.
+    Released,
+    /// It ran out.
+    Expired,
+    /// Its holder's incarnation ended ([`Recover::AtDeath`]).
+    HolderEnded,
+}
+
+impl LeaseEnd {
+    const ALL: [LeaseEnd; 5] =
+        [LeaseEnd::Completed, LeaseEnd::Failed, LeaseEnd::Released, LeaseEnd::Expired, LeaseEnd::HolderEnded];
+}
+
+impl fmt::Display for LeaseEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            LeaseEnd::Completed => "completed",
+            LeaseEnd::Failed => "failed",
+            LeaseEnd::Released => "released",
+            LeaseEnd::Expired => "expired",
+            LeaseEnd::HolderEnded => "holder ended",
+        })
+    }
+}
+
+/// The word of a lease: `tick << 3 | how it ended`, 0 while it is held.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Word(u64);
+
+impl Word {
+    const END_BITS: u32 = 3;
+
+    fn held(until: u64) -> Self {
+        Word(until << Self::END_BITS)
+    }
+
+    /// The tick it runs to, by the published time.
+    fn until(self) -> u64 {
+        self.0 >> Self::END_BITS
+    }
+
+    fn end(self) -> Option<LeaseEnd> {
+        match self.0 & ((1 << Self::END_BITS) - 1) {
+            0 => None,
+            end => LeaseEnd::ALL.get(usize::try_from(end - 1).ok()?).copied(),
+        }
+    }
+
+    fn ended(self, end: LeaseEnd) -> Self {
+        Word(self.0 | (end as u64 + 1))
+    }
+}
+
+/// One lease.
+pub(crate) struct Cell {
+    word: AtomicU64,
+    /// As in `Worker`: where its valid entry is filed.
+    pub(crate) filed: AtomicU64,
+    token: Token,
+    /// The tick at which it was granted.
+    pub(crate) since: u64,
+    recover: Recover,
+    id: SmolStr,
+    holder: Arc<Worker>,
+}
+
+impl Cell {
+    fn load(&self) -> Word {
+        // Acquire: pairs with the Release of `swap`.
+        Word(self.word.load(Ordering::Acquire))
+    }
+
+    fn swap(&self, from: Word, to: Word) -> Result<(), Word> {
+        // AcqRel: the changes of one lease form one history, and whoever sees an end sees what its maker did before.
+        // Acquire on failure: the word read then is decoded.
+        match self.word.compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Ok(()),
+            Err(current) => Err(Word(current)),
+        }
+    }
+
+    /// Ends it, if it is held. One caller wins.
+    fn end(&self, end: LeaseEnd) -> Result<(), LeaseEnd> {
+        let mut word = self.load();
+        loop {
+            if let Some(ended) = word.end() {
+                return Err(ended);
+            }
+            match self.swap(word, word.ended(end)) {
+                Ok(()) => return Ok(()),
+                Err(current) => word = current,
+            }
+        }
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.load().end().is_none()
+    }
+
+    /// The tick at which its entry is to be looked at; `None` once it has ended.
+    pub(crate) fn look_at(&self) -> Option<u64> {
+        let word = self.load();
+        word.end().is_none().then(|| word.until().saturating_add(2))
+    }
+
+    pub(crate) fn info(&self) -> LeaseInfo {
+        LeaseInfo {
+            id: self.id.clone(),
+            token: self.token,
+            wid: self.holder.hello.wid.clone(),
+            incarnation: self.holder.incarnation,
+        }
+    }
+}
+
+impl fmt::Debug for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cell")
+            .field("id", &self.id)
+            .field("token", &self.token.0)
+            .field("end", &self.load().end())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A lease as it is described to others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LeaseInfo {
+    /// The work item.
+    pub id: SmolStr,
+    /// Its fencing token.
+    pub token: Token,
+    /// The holder's wid.
+    pub wid: Wid,
+    /// The holder's incarnation.
+    pub incarnation: Incarnation,
+}
+
+/// Work that is held; from [`Session::lease`](crate::Session::lease). A handle: dropping it ends nothing, the lease goes on until it is
+/// ended or runs out, and [`Session::held`](crate::Session::held) finds it again.
+///
+/// It belongs to the incarnation, not to the connection. With [`Recover::AtDeath`] it ends with its holder; with
+/// [`Recover::AtExpiry`] it outlives its holder, and may still be completed until it runs out or is lost.
+///
+/// ```
+/// use std::time::Duration;
+/// use heartwheel::{Hello, Policy, Registry};
+/// let registry = Registry::new(Policy::default())?;
+/// let session = registry.connect(Hello::new("w1")?, |_| {})?;
+/// let lease = session.lease("job-1", Duration::from_secs(1800))?;
+/// assert!(session.lease("job-1", Duration::from_secs(1800)).is_err(), "held already");
+/// lease.complete()?;
+/// assert!(lease.complete().is_err(), "it ends once");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Lease {
+    engine: Arc<Engine>,
+    cell: Arc<Cell>,
+}
+
+impl Lease {
+    /// The work item.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.cell.id
+    }
+
+    /// The fencing token.
+    #[must_use]
+    pub fn token(&self) -> Token {
+        self.cell.token
+    }
+
+    /// What it is, for others.
+    #[must_use]
+    pub fn info(&self) -> LeaseInfo {
+        self.cell.info()
+    }
+
+    /// Whether it is still held.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.cell.is_held()
+    }
+
+    /// Has it run `ttl` from now, be that longer or shorter than it would have.
+    ///
+    /// # Errors
+    /// [`LeaseError::NotHeld`] when it has ended, [`LeaseError::OutOfRange`] when the policy allows no such ttl. Nothing was changed.
+    pub fn renew(&self, ttl: Duration) -> Result<(), LeaseError> {
+        let engine = &self.engine;
+        let policy = engine.policy.load();
+        policy.check_lease(ttl)?;
+        let mut word = self.cell.load();
+        loop {
+            if let Some(how) = word.end() {
+                return Err(LeaseError::NotHeld(engine.not_held(&self.cell, how)));
+            }
+            let renewed = Word::held(engine.now().saturating_add(policy.ticks(ttl)));
+            match self.cell.swap(word, renewed) {
+                Ok(()) if renewed.until() < word.until() => {
+                    // Its entry is due later than that.
+                    engine.file(Timer::Lease(self.cell.clone()));
+                    return Ok(());
+                }
+                Ok(()) => return Ok(()),
+                Err(current) => word = current,
+            }
+        }
+    }
+
+    /// The work is done.
+    ///
+    /// # Errors
+    /// [`NotHeld`] when it has ended: it ran out, its holder died, or it was ended before. The work may be somebody else's by now; the
+    /// error says whose. Nothing was changed.
+    pub fn complete(&self) -> Result<(), NotHeld> {
+        self.engine.end_lease(&self.cell, LeaseEnd::Completed)
+    }
+
+    /// The work was tried and failed.
+    ///
+    /// # Errors
+    /// As [`complete`](Lease::complete).
+    pub fn fail(&self) -> Result<(), NotHeld> {
+        self.engine.end_lease(&self.cell, LeaseEnd::Failed)
+    }
+
+    /// The work is given back untouched.
+    ///
+    /// # Errors
+    /// As [`complete`](Lease::complete).
+    pub fn release(&self) -> Result<(), NotHeld> {
+        self.engine.end_lease(&self.cell, LeaseEnd::Released)
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.cell.fmt(f)
+    }
+}
+
+impl Engine {
+    pub(crate) fn lease(
+        self: &Arc<Self>,
+        holder: &Arc<Worker>,
+        id: &str,
+        ttl: Duration,
+        recover: Recover,
+        policy: &Policy,
+    ) -> Result<Lease, LeaseError> {
+        policy.check_lease(ttl)?;
+        policy.check_lease_id(id)?;
+        // Asked here to spare the work, and again under the lock, where it counts.
+        may_hold(holder)?;
+        let id = SmolStr::new(id);
+        let now = self.now();
+        let make = || {
+            // Before anyone can end it. Relaxed: a counter.
+            self.counters.leases.fetch_add(1, Ordering::Relaxed);
+            Arc::new(Cell {
+                word: AtomicU64::new(Word::held(now.saturating_add(policy.ticks(ttl))).0),
+                filed: AtomicU64::new(u64::MAX),
+                // Relaxed: only the number counts; the shard that is held orders those of one id.
+                token: Token(self.tokens.fetch_add(1, Ordering::Relaxed)),
+                since: now,
+                recover,
+                id: id.clone(),
+                holder: holder.clone(),
+            })
+        };
+        let cell = match self.leases.entry(id.clone()) {
+            Entry::Vacant(place) => place.insert(make()).value().clone(),
+            Entry::Occupied(place) if place.get().is_held() => {
+                return Err(LeaseError::Held(place.get().info()));
+            }
+            Entry::Occupied(mut place) => {
+                let cell = make();
+                place.insert(cell.clone());
+                cell
+            }
+        };
+        let mut cold = lock(&holder.cold);
+        if let Err(refused) = may_hold(holder) {
+            drop(cold);
+            if cell.end(LeaseEnd::Released).is_ok() {
+                // Relaxed: a counter.
+                self.counters.leases.fetch_sub(1, Ordering::Relaxed);
+            }
+            self.forget_lease(&cell);
+            return Err(refused);
+        }
+        // Another connection of its holder may have found it in the map and ended it already; whoever ends it from here on takes it
+        // out again, under this lock.
+        if cell.is_held() {
+            cold.work().leases.insert(cell.token.0, cell.clone());
+        }
+        drop(cold);
+        self.file(Timer::Lease(cell.clone()));
+        Ok(Lease { engine: self.clone(), cell })
+    }
+
+    /// The lease of that incarnation on `id`, if it holds one.
+    pub(crate) fn held(self: &Arc<Self>, holder: &Arc<Worker>, id: &str) -> Option<Lease> {
+        let cell = self.leases.get(id)?.value().clone();
+        let is_its = cell.is_held() && Arc::ptr_eq(&cell.holder, holder);
+        is_its.then(|| Lease { engine: self.clone(), cell })
+    }
+
+    /// The holder ends its lease.
+    fn end_lease(&self, cell: &Arc<Cell>, end: LeaseEnd) -> Result<(), NotHeld> {
+        cell.end(end).map_err(|how| self.not_held(cell, how))?;
+        let mut cold = lock(&cell.holder.cold);
+        let work = cold.work();
+        work.leases.remove(&cell.token.0);
+        if end == LeaseEnd::Completed {
+            work.completed += 1;
+            work.last_completion = Some(self.now());
+        }
+        drop(cold);
+        self.count_end(end);
+        self.forget_lease(cell);
+        Ok(())
+    }
+
+    fn count_end(&self, end: LeaseEnd) {
+        // Relaxed: counters.
+        self.counters.leases.fetch_sub(1, Ordering::Relaxed);
+        self.counters.leases_ended[end as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes an ended lease out of the map, if it is still the one under its id.
+    fn forget_lease(&self, cell: &Arc<Cell>) {
+        self.leases.remove_if(&cell.id, |_, held| Arc::ptr_eq(held, cell));
+    }
+
+    /// Why `cell` is not held, and who holds its work now.
+    fn not_held(&self, cell: &Cell, how: LeaseEnd) -> NotHeld {
+        let now = self.leases.get(&cell.id).filter(|now| now.is_held()).map(|now| now.info());
+        NotHeld { how, now }
+    }
+
+    /// The leases of a holder that has ended, under its lock: those that end with it, in one event. The caller takes them out of
+    /// the map, with nothing locked, by [`Engine::forget_leases`].
+    #[must_use = "they are still in the map"]
+    pub(crate) fn lose_leases(&self, holder: &Worker, cold: &mut Cold) -> Vec<Arc<Cell>> {
+        let Some(work) = &mut cold.work else { return Vec::new() };
+        let mut lost: Vec<_> = std::mem::take(&mut work.leases).into_values().collect();
+        lost.retain(|cell| cell.recover == Recover::AtDeath && cell.end(LeaseEnd::HolderEnded).is_ok());
+        if lost.is_empty() {
+            return lost;
+        }
+        lost.iter().for_each(|_| self.count_end(LeaseEnd::HolderEnded));
+        self.publish_lost(holder, LeaseEnd::HolderEnded, &lost);
+        lost
+    }
+
+    pub(crate) fn forget_leases(&self, lost: &[Arc<Cell>]) {
+        lost.iter().for_each(|cell| self.forget_lease(cell));
+    }
+
+    fn publish_lost(&self, holder: &Worker, how: LeaseEnd, lost: &[Arc<Cell>]) {
+        self.bus.publish(|| {
+            Event::Lost(Lost {
+                wid: holder.hello.wid.clone(),
+                incarnation: holder.incarnation,
+                how,
+                leases: lost.iter().map(|cell| cell.info()).collect(),
+            })
+        });
+    }
+
+    /// A lease's entry came due: `Some` with the tick at which to look again, `None` when it is over.
+    pub(crate) fn judge_lease(&self, cell: &Arc<Cell>, now: u64, lag: u64) -> Option<u64> {
+        loop {
+            let word = cell.load();
+            if word.end().is_some() {
+                return None;
+            }
+            // Never early: the time that was read when it was granted or renewed may have been behind by `lag`.
+            let deadline = word.until().saturating_add(lag);
+            if now < deadline {
+                return Some(deadline);
+            }
+            // The holder's lock: its events come in order.
+            let mut cold = lock(&cell.holder.cold);
+            if cell.swap(word, word.ended(LeaseEnd::Expired)).is_ok() {
+                if let Some(work) = &mut cold.work {
+                    work.leases.remove(&cell.token.0);
+                }
+                self.count_end(LeaseEnd::Expired);
+                self.publish_lost(&cell.holder, LeaseEnd::Expired, std::slice::from_ref(cell));
+                drop(cold);
+                self.forget_lease(cell);
+                return None;
+            }
+        }
+    }
+
+    /// All leases that are held.
+    pub(crate) fn leases(&self) -> Vec<LeaseInfo> {
+        self.leases.iter().filter(|cell| cell.is_held()).map(|cell| cell.info()).collect()
+    }
+
+    /// How long a lease still runs by the published time.
+    pub(crate) fn lease_info(&self, id: &str) -> Option<(LeaseInfo, Duration)> {
+        let cell = self.leases.get(id)?.value().clone();
+        let word = cell.load();
+        let left = word.until().saturating_sub(self.now());
+        word.end().is_none().then(|| (cell.info(), clock::span(left, self.policy.load().tick)))
+    }
+}
+
+/// Whether a worker may be given work: it lives, runs, and is not cordoned.
+fn may_hold(holder: &Worker) -> Result<(), LeaseError> {
+    let word = holder.vitals.load();
+    if !word.is_live() {
+        Err(LeaseError::Gone)
+    } else if word.state() != WorkerState::Running {
+        Err(LeaseError::Told(word.state()))
+    } else if word.is_cordoned() {
+        Err(LeaseError::Cordoned)
+    } else {
+        Ok(())
+    }
+}
