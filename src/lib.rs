@@ -13,6 +13,7 @@ mod lease;
 mod policy;
 mod reaper;
 mod registry;
+mod selector;
 #[cfg(feature = "server")]
 pub mod server;
 mod session;
@@ -37,6 +38,7 @@ pub use lease::{Lease, LeaseEnd, LeaseInfo, Token};
 pub use policy::{Brake, Identity, Limits, Overdue, Policy, Recover};
 pub use reaper::{Reaper, SpawnError};
 pub use registry::Registry;
+pub use selector::{Compare, Selector, SelectorError, SelectorFault};
 pub use session::{Changed, Session};
 pub use snapshot::{Snapshot, Stats};
 pub use state::{EndReason, Health, Incarnation, UnknownState, WorkerState};

@@ -11,6 +11,7 @@ use crate::event::Subscriber;
 use crate::hello::{Beat, Hello};
 use crate::lease::LeaseInfo;
 use crate::policy::{Overdue, Policy};
+use crate::selector::Selector;
 use crate::session::Session;
 use crate::snapshot::{Snapshot, Stats};
 use crate::state::{EndReason, WorkerState};
@@ -152,6 +153,58 @@ impl Registry {
         let ticks = self.engine.policy.load().ticks(grace);
         // Two for what the published time may be behind, as for every deadline.
         Deadline { tick: self.engine.now().saturating_add(ticks).saturating_add(2), then }
+    }
+
+    /// The workers that `selector` selects, in the order in which they joined: the preview of
+    /// [`signal_where`](Registry::signal_where). O(workers).
+    ///
+    /// Each is looked at once, as it is then, to the last beat. Weakly consistent as a [`Snapshot`]: a worker that joins or ends
+    /// meanwhile may be among them or not.
+    ///
+    /// ```
+    /// # use heartwheel::{Hello, Policy, Registry, Selector, WorkerState};
+    /// let registry = Registry::new(Policy::default())?;
+    /// let _blue = registry.connect(Hello::new("w1")?.label("blue"), |_| {})?;
+    /// let _green = registry.connect(Hello::new("w2")?.label("green"), |_| {})?;
+    /// let selector: Selector = "label=blue and state=running".parse()?;
+    /// assert_eq!(registry.select(&selector).len(), 1);
+    /// assert_eq!(registry.signal_where(&selector, WorkerState::Quiet), 1);
+    /// assert!(registry.select(&selector).is_empty());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn select(&self, selector: &Selector) -> Vec<WorkerInfo> {
+        let policy = self.engine.policy.load();
+        // First everyone, then who matches: a costly selector must not hold a shard.
+        let workers: Vec<_> = self.engine.live().collect();
+        let now = self.engine.now();
+        let mut selected: Vec<_> = workers
+            .into_iter()
+            .map(|(worker, word)| worker.info(word, &lock(&worker.cold), now, &policy))
+            .filter(|worker| selector.matches(worker))
+            .collect();
+        selected.sort_unstable_by_key(WorkerInfo::incarnation);
+        selected
+    }
+
+    /// Tells `state` to the workers that `selector` selects. Returns how many were told, with those that had been told it
+    /// before. O(workers).
+    ///
+    /// Each worker is looked at right before it is told, and told only if it matches then; what a [`select`](Registry::select) showed before
+    /// decides nothing. It is told as the incarnation that was looked at, never as a successor. Workers that join meanwhile may be
+    /// missed.
+    pub fn signal_where(&self, selector: &Selector, state: WorkerState) -> usize {
+        let policy = self.engine.policy.load();
+        let workers: Vec<_> = self.engine.live().collect();
+        let deadline = self.usual_deadline(state);
+        let told = workers.into_iter().filter(|(worker, _)| {
+            let word = worker.vitals.load();
+            let info = worker.info(word, &lock(&worker.cold), self.engine.now(), &policy);
+            word.is_live()
+                && selector.matches(&info)
+                && self.engine.tell_within(worker, state, deadline).is_ok()
+        });
+        told.count()
     }
 
     /// The live worker of that wid.

@@ -245,7 +245,7 @@ impl Worker {
             interval: (pulse.beats() > 1).then(|| clock::span(pulse.interval(), policy.tick)),
             // Relaxed: for display.
             rss_kb: Some(self.rss_kb.load(Ordering::Relaxed)).filter(|&rss_kb| rss_kb != NEVER_SAID),
-            leases: work.map_or(0, |work| work.leases.len()),
+            leases: work.map_or(0, |work| u32::try_from(work.leases.len()).unwrap_or(u32::MAX)),
             oldest_lease: oldest.map(since),
             completed: work.map_or(0, |work| work.completed),
             last_completion: work.and_then(|work| work.last_completion).map(since),
@@ -279,7 +279,7 @@ pub struct WorkerInfo {
     beats: u64,
     interval: Option<Duration>,
     rss_kb: Option<u64>,
-    leases: usize,
+    leases: u32,
     oldest_lease: Option<Duration>,
     completed: u64,
     last_completion: Option<Duration>,
@@ -384,7 +384,7 @@ impl WorkerInfo {
 
     /// How many leases it holds.
     #[must_use]
-    pub fn leases(&self) -> usize {
+    pub fn leases(&self) -> u32 {
         self.leases
     }
 
