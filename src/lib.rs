@@ -3,6 +3,7 @@
 
 mod brake;
 mod clock;
+mod drain;
 mod driver;
 mod engine;
 mod error;
@@ -26,6 +27,7 @@ mod vitals;
 pub mod wheel;
 mod worker;
 
+pub use drain::{Drain, DrainError, DrainPhase, DrainPlan, DrainProgress, Share, Standing, Until};
 pub use driver::Pass;
 pub use error::{
     ConnectError, Gone, InvalidHello, LeaseError, NotHeld, OutOfRange, PolicyError, SignalError, TtlError,

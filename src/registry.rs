@@ -8,13 +8,13 @@ use crate::driver::Pass;
 use crate::engine::Engine;
 use crate::error::{ConnectError, PolicyError, SignalError, UnknownWorker};
 use crate::event::Subscriber;
-use crate::hello::{Beat, Hello};
+use crate::hello::{Beat, Hello, Wid};
 use crate::lease::LeaseInfo;
 use crate::policy::{Overdue, Policy};
 use crate::selector::Selector;
 use crate::session::Session;
 use crate::snapshot::{Snapshot, Stats};
-use crate::state::{EndReason, WorkerState};
+use crate::state::{EndReason, Incarnation, WorkerState};
 use crate::sync::lock;
 use crate::worker::{Deadline, Worker, WorkerInfo};
 
@@ -205,6 +205,14 @@ impl Registry {
                 && self.engine.tell_within(worker, state, deadline).is_ok()
         });
         told.count()
+    }
+
+    /// As [`signal`](Registry::signal), for this incarnation only: a successor is left alone. Whether it was told.
+    pub(crate) fn signal_incarnation(&self, wid: &Wid, incarnation: Incarnation, state: WorkerState) -> bool {
+        let deadline = self.usual_deadline(state);
+        self.live(wid.as_str()).is_ok_and(|worker| {
+            worker.incarnation == incarnation && self.engine.tell_within(&worker, state, deadline).is_ok()
+        })
     }
 
     /// The live worker of that wid.
