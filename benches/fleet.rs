@@ -21,7 +21,8 @@ fn registry() -> (Registry, Reaper) {
 
 fn join(registry: &Registry, n: usize) -> Session {
     let hello = Hello::new(format!("worker-{n:09}")).expect("it is a wid");
-    let hello = hello.hostname(format!("app-{}", n % 100)).label(if n % 10 == 0 { "blue" } else { "green" });
+    let hello =
+        hello.hostname(format!("app-{}", n % 100)).label(if n.is_multiple_of(10) { "blue" } else { "green" });
     registry.connect(hello, |_| {}).expect("nobody else has it")
 }
 

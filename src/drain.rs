@@ -176,13 +176,13 @@ impl Drain {
     }
 
     fn look_at_out(&mut self, now: Instant, fleet: &impl Fleet) {
-        let (target, until) = (self.target, self.until);
+        let (selector, target, until) = (&self.selector, self.target, self.until);
         let members = &mut self.members;
         let before = self.out.len();
         self.out.retain(|&at| {
             let member = &mut members[at];
             let Standing::Out { since } = member.standing else { return false };
-            let is_out = match fleet.look(&member.wid) {
+            let is_out = match fleet.look(&member.wid, member.incarnation, selector) {
                 // Told the same, so it resumed what it was told: it never went.
                 Some(sight) if sight.state >= target => {
                     member.incarnation = sight.incarnation;
@@ -204,16 +204,13 @@ impl Drain {
         let mut ready = Vec::new();
         for &at in &self.waiting {
             let member = &mut self.members[at];
-            match fleet.look(&member.wid) {
+            match fleet.look(&member.wid, member.incarnation, &self.selector) {
                 Some(sight) if sight.state >= self.target => {
                     member.incarnation = sight.incarnation;
                     member.standing = Standing::Out { since: now };
                     self.out.push(at);
                 }
-                Some(sight)
-                    if sight.incarnation == member.incarnation
-                        || fleet.matches(&member.wid, &self.selector) =>
-                {
+                Some(sight) if sight.belongs => {
                     member.incarnation = sight.incarnation;
                     member.absent_since = None;
                     ready.push((sight.state, at));

@@ -207,6 +207,19 @@ impl Registry {
         told.count()
     }
 
+    /// Cordons the workers that `selector` selects, or lifts that: [`cordon`](Registry::cordon) for many, with the consistency of
+    /// [`signal_where`](Registry::signal_where). Returns for how many it changed.
+    pub fn cordon_where(&self, selector: &Selector, cordoned: bool) -> usize {
+        let policy = self.engine.policy.load();
+        let workers: Vec<_> = self.engine.live().collect();
+        let changed = workers.into_iter().filter(|(worker, _)| {
+            let word = worker.vitals.load();
+            let info = worker.info(word, &lock(&worker.cold), self.engine.now(), &policy);
+            word.is_live() && selector.matches(&info) && self.engine.cordon(worker, cordoned).unwrap_or(false)
+        });
+        changed.count()
+    }
+
     /// As [`signal`](Registry::signal), for this incarnation only: a successor is left alone. Whether it was told.
     pub(crate) fn signal_incarnation(&self, wid: &Wid, incarnation: Incarnation, state: WorkerState) -> bool {
         let deadline = self.usual_deadline(state);

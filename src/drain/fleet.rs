@@ -7,10 +7,8 @@ use crate::state::{Incarnation, WorkerState};
 
 /// What a drain sees of the fleet, and the one thing it does to it.
 pub(super) trait Fleet {
-    /// The live worker of that wid.
-    fn look(&self, wid: &Wid) -> Option<Sight>;
-    /// Whether the live worker of that wid is one of those that are meant.
-    fn matches(&self, wid: &Wid, selector: &Selector) -> bool;
+    /// The live worker of that wid, in one look: a second one could find another incarnation, or nobody.
+    fn look(&self, wid: &Wid, known: Incarnation, selector: &Selector) -> Option<Sight>;
     /// Tells this incarnation; `false` if it has ended, and then nothing was changed.
     fn tell(&self, wid: &Wid, incarnation: Incarnation, state: WorkerState) -> bool;
 }
@@ -21,17 +19,16 @@ pub(super) struct Sight {
     pub(super) incarnation: Incarnation,
     pub(super) state: WorkerState,
     pub(super) leases: u32,
+    /// It is the incarnation that was known, or one that the selector selects.
+    pub(super) belongs: bool,
 }
 
 impl Fleet for Registry {
-    fn look(&self, wid: &Wid) -> Option<Sight> {
+    fn look(&self, wid: &Wid, known: Incarnation, selector: &Selector) -> Option<Sight> {
         let worker = self.get(wid.as_str())?;
         let (incarnation, state, leases) = (worker.incarnation(), worker.state(), worker.leases());
-        Some(Sight { incarnation, state, leases })
-    }
-
-    fn matches(&self, wid: &Wid, selector: &Selector) -> bool {
-        self.get(wid.as_str()).is_some_and(|worker| selector.matches(&worker))
+        let belongs = incarnation == known || selector.matches(&worker);
+        Some(Sight { incarnation, state, leases, belongs })
     }
 
     fn tell(&self, wid: &Wid, incarnation: Incarnation, state: WorkerState) -> bool {

@@ -140,6 +140,18 @@ fn who_is_quiet_already_terminates_first() {
 }
 
 #[test]
+fn who_joined_first_has_its_turn_first() {
+    let fleet = Fake::new([(Running, 0); 4]);
+    fleet.act(|inner| inner.reconnect(1, false, true));
+    fleet.act(|inner| inner.reconnect(0, false, true));
+    let mut drain = fleet.start(plan());
+    while !drain.is_over() {
+        fleet.advance(&mut drain);
+    }
+    assert_eq!(fleet.told(), [2, 3, 1, 0]);
+}
+
+#[test]
 fn who_joins_later_is_left_alone() {
     let fleet = Fake::new([(Running, 0)]);
     let mut drain = fleet.start(plan());
@@ -200,12 +212,16 @@ fn pauses_resumes_and_is_cancelled() {
     drain.pause();
     assert_eq!(fleet.advance(&mut drain).done, 1);
     assert_eq!((fleet.told(), drain.progress().phase), (vec![0], DrainPhase::Paused));
+    // What others do shows.
+    fleet.act(|inner| inner.set_state(3, Quiet));
+    assert_eq!(fleet.advance(&mut drain).out, 1);
+    assert_eq!(fleet.advance(&mut drain).done, 2);
     drain.resume();
     fleet.advance(&mut drain);
     drain.cancel();
     drain.resume();
     drain.pause();
     let progress = fleet.advance(&mut drain);
-    assert_eq!((progress.done, progress.waiting, progress.phase), (2, 2, DrainPhase::Cancelled));
+    assert_eq!((progress.done, progress.waiting, progress.phase), (3, 1, DrainPhase::Cancelled));
     assert_eq!(fleet.told(), [0, 1]);
 }

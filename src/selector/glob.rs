@@ -112,9 +112,8 @@ fn matches(pieces: &[Piece], text: &str) -> bool {
             (Some(_), None) => return false,
             (_, Some(_)) => {
                 let Some((after, untaken)) = &mut retry else { return false };
-                if untaken.next().is_none() {
-                    return false;
-                }
+                // There is one: the rest has one, and is a part of it.
+                untaken.next();
                 at = *after;
                 rest = untaken.clone();
             }

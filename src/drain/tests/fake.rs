@@ -177,7 +177,7 @@ impl Fake {
 }
 
 impl Fleet for Fake {
-    fn look(&self, wid: &Wid) -> Option<Sight> {
+    fn look(&self, wid: &Wid, known: Incarnation, _: &Selector) -> Option<Sight> {
         let n = number(wid);
         self.act(|inner| {
             let worker = inner.workers.get(&n).copied();
@@ -188,12 +188,9 @@ impl Fleet for Fake {
                 incarnation: Incarnation(worker.incarnation),
                 state: worker.state,
                 leases: worker.leases,
+                belongs: worker.matches || worker.incarnation == known.get(),
             })
         })
-    }
-
-    fn matches(&self, wid: &Wid, _: &Selector) -> bool {
-        self.act(|inner| inner.workers.get(&number(wid)).is_some_and(|worker| worker.matches))
     }
 
     fn tell(&self, wid: &Wid, incarnation: Incarnation, state: WorkerState) -> bool {
