@@ -2,8 +2,7 @@
 //! `cargo run --example embed_threads`
 //!
 //! The protocol is a line each way: `HELLO wid version`, then `beat` (answered with what the worker was told), `fetch` (a job or
-//! `none`), `done job` (`ok` or `lost`). Three old workers, one of which dies with a job in its hands, are drained one at a
-//! time while two new ones take over. Every job is done exactly once.
+//! `none`), `done job` (`ok` or `lost`). Three old workers, one of which dies with a job, are drained while two new ones take over.
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
@@ -30,7 +29,6 @@ fn serve(registry: &Registry, queue: &Queue, stream: &TcpStream) -> Result<(), E
     for line in lines {
         let answer = match line?.split_once(' ') {
             Some(("done", job)) => {
-                // A lease that was lost is not there any more, or refuses.
                 let done = session.held(job).is_some_and(|lease| lease.complete().is_ok());
                 if done { "ok".into() } else { "lost".into() }
             }
