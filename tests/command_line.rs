@@ -55,6 +55,29 @@ fn workers_are_listed_and_signalled() {
 }
 
 #[test]
+fn a_selector_shows_and_does_and_a_cordon_is_lifted_again() {
+    let served = Served::start(config());
+    let blue = r#"{"wid":"one","hostname":"app-1","labels":["blue"],"v":2}"#;
+    let (mut one, mut two) = (served.hello(blue), served.worker("two"));
+    let shown = out(&run(&served, &["workers", "--where", "host=app-* and label=blue"]));
+    assert_eq!(shown.lines().count(), 2, "{shown}");
+    assert_eq!(out(&run(&served, &["cordon", "--where", "label=blue"])), "cordoned 1 workers\n");
+    assert_eq!(out(&run(&served, &["cordon", "one", "two"])), "one: was cordoned already\ntwo: cordoned\n");
+    assert!(out(&run(&served, &["workers"])).contains("running (cordoned)"));
+    two.ask(r#"PUSH {"jid":"job-0001","jobtype":"T","args":[]}"#);
+    assert_eq!(one.ask("FETCH default"), "$-1\r\n", "held, and given nothing");
+    assert_eq!(one.ask(r#"BEAT {"wid":"one"}"#), "+OK\r\n", "it was told nothing");
+    assert_eq!(out(&run(&served, &["uncordon", "--all"])), "uncordoned 2 workers\n");
+    assert!(one.ask_bulk("FETCH default").is_some());
+    assert_eq!(out(&run(&served, &["quiet", "--where", "not label=blue"])), "told 1 workers: quiet\n");
+
+    let wrong = run(&served, &["quiet", "--where", "label=blue andstate=quiet"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    let shown = String::from_utf8(wrong.stderr).unwrap();
+    assert!(shown.contains("label=blue andstate=quiet\n") && shown.contains('^'), "{shown}");
+}
+
+#[test]
 fn mistakes_are_named() {
     let served = Served::start(config());
     for args in [&["quiet"][..], &["quiet", "w", "--all"], &["bogus"], &["serve", "--ttl", "soon"], &[]] {

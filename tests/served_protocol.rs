@@ -208,7 +208,9 @@ fn the_api_lists_and_signals() {
         (r#"{"wid":"w 1/ö","state":"bogus"}"#, 400),
         (r#"{"wid":"w 1/ö","all":true,"state":"quiet"}"#, 400),
         (r#"{"state":"quiet"}"#, 400),
-        (r#"{"all":true,"state":"quiet","more":1}"#, 422),
+        (r#"{"where":"label=","state":"quiet"}"#, 400),
+        (r#"{"where":"all","all":true,"state":"quiet"}"#, 400),
+        (r#"{"all":true}"#, 422),
         ("{", 400),
     ] {
         let (got, text) = served.post("/api/signal", body);
@@ -217,6 +219,13 @@ fn the_api_lists_and_signals() {
         assert!(error["error"].as_str().is_some_and(|error| !error.is_empty()), "{body}: {text}");
     }
     assert_eq!(served.get("/nowhere").0, 404);
+    assert_eq!(served.get("/api/workers?where=label%3Dblue").1, served.get("/api/workers").1);
+    assert_eq!(served.get("/api/workers?where=label%3Dgreen").1, r#"{"workers":[]}"#);
+    assert_eq!(served.get("/api/workers?where=label").0, 400);
+    let cordon = |body| served.post("/api/cordon", body);
+    assert_eq!(cordon(r#"{"where":"label=blue","cordoned":true}"#), (200, r#"{"changed":1}"#.into()));
+    assert_eq!(cordon(r#"{"wid":"nobody","cordoned":true}"#).0, 404);
+    assert!(served.registry.get("w 1/ö").unwrap().is_cordoned());
 }
 
 #[test]

@@ -29,10 +29,10 @@ struct Refusal {
 }
 
 impl Api {
-    pub(super) fn get<R: DeserializeOwned>(&self, path: &str) -> anyhow::Result<R> {
+    pub(super) fn get<R: DeserializeOwned>(&self, path: &str, query: &[(&str, &str)]) -> anyhow::Result<R> {
         self.ask(
             |agent, url, authorization| {
-                let mut request = agent.get(url);
+                let mut request = agent.get(url).query_pairs(query.iter().copied());
                 if let Some(authorization) = authorization {
                     request = request.header("Authorization", authorization);
                 }

@@ -6,59 +6,119 @@ use std::time::Duration;
 
 use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};
-use heartwheel::WorkerState;
-use heartwheel::server::{SignalReply, SignalRequest, WorkerReply, WorkersReply};
+use heartwheel::server::{
+    CordonReply, CordonRequest, SignalReply, SignalRequest, Whom, WorkerReply, WorkersReply,
+};
+use heartwheel::{Selector, WorkerState};
 
 use super::client::Api;
 
 #[derive(Debug, Args)]
 pub(super) struct Workers {
-    #[command(flatten)]
-    api: Api,
+    /// Only the workers of a selector, such as 'label=blue and age>30s and not state=quiet'
+    #[arg(long = "where", value_name = "SELECTOR", value_parser = selector)]
+    selector: Option<String>,
     /// Print JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    api: Api,
 }
 
 impl Workers {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
-        let reply: WorkersReply = self.api.get("/api/workers")?;
+        let query: Vec<_> = self.selector.as_deref().map(|text| ("where", text)).into_iter().collect();
+        let reply: WorkersReply = self.api.get("/api/workers", &query)?;
         let text = if self.json { serde_json::to_string_pretty(&reply)? } else { table(&reply.workers) };
         say(&text)?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
+/// Whom a command is for.
 #[derive(Debug, Args)]
-pub(super) struct Signal {
+#[group(id = "whom", required = true, multiple = false)]
+struct WhomArgs {
     /// The workers' ids
-    #[arg(value_name = "WID", required_unless_present = "all", conflicts_with = "all")]
+    #[arg(value_name = "WID")]
     wids: Vec<String>,
+    /// The workers of a selector; `heartwheel workers --where` shows beforehand which they are
+    #[arg(long = "where", value_name = "SELECTOR", value_parser = selector)]
+    selector: Option<String>,
     /// Every worker
     #[arg(long)]
     all: bool,
+}
+
+/// Checks a selector here, where its fault can be shown under the text.
+fn selector(text: &str) -> Result<String, String> {
+    match text.parse::<Selector>() {
+        Ok(_) => Ok(text.to_owned()),
+        Err(error) => Err(format!("\n{}", error.render(text))),
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Signal {
+    #[command(flatten)]
+    whom: WhomArgs,
     #[command(flatten)]
     api: Api,
 }
 
 impl Signal {
-    /// Tells each; fails if one of them was not told, after having tried all.
     pub(super) fn run(self, state: WorkerState) -> anyhow::Result<ExitCode> {
-        let request = |wid| SignalRequest { wid, all: self.all, state: state.to_string() };
-        if self.all {
-            let reply: SignalReply = self.api.post("/api/signal", &request(None))?;
-            say(&format!("told {} workers: {state}", reply.told))?;
+        let api = &self.api;
+        self.whom.each(|whom, wid| {
+            let reply: SignalReply =
+                api.post("/api/signal", &SignalRequest { whom, state: state.to_string() })?;
+            Ok(match wid {
+                Some(_) => reply.state.unwrap_or_default(),
+                None => format!("told {} workers: {state}", reply.told),
+            })
+        })
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Cordon {
+    #[command(flatten)]
+    whom: WhomArgs,
+    #[command(flatten)]
+    api: Api,
+}
+
+impl Cordon {
+    pub(super) fn run(self, cordoned: bool) -> anyhow::Result<ExitCode> {
+        let api = &self.api;
+        let done = if cordoned { "cordoned" } else { "uncordoned" };
+        self.whom.each(|whom, wid| {
+            let reply: CordonReply = api.post("/api/cordon", &CordonRequest { whom, cordoned })?;
+            Ok(match (wid, reply.changed) {
+                (Some(_), 0) => format!("was {done} already"),
+                (Some(_), _) => done.to_owned(),
+                (None, changed) => format!("{done} {changed} workers"),
+            })
+        })
+    }
+}
+
+impl WhomArgs {
+    /// Asks once for all of them, or for each that was named. Fails if one request did, after having tried all.
+    fn each(self, ask: impl Fn(Whom, Option<&str>) -> anyhow::Result<String>) -> anyhow::Result<ExitCode> {
+        if self.wids.is_empty() {
+            let whom = Whom { wid: None, selector: self.selector, all: self.all };
+            say(&ask(whom, None)?)?;
             return Ok(ExitCode::SUCCESS);
         }
         let mut code = ExitCode::SUCCESS;
         for wid in &self.wids {
-            match self.api.post::<SignalReply>("/api/signal", &request(Some(wid.clone()))) {
-                Ok(reply) => say(&format!("{}: {}", plain(wid), reply.state.unwrap_or_default()))?,
-                Err(error) => {
-                    say(&format!("{}: {error:#}", plain(wid)))?;
-                    code = ExitCode::FAILURE;
-                }
-            }
+            let whom = Whom { wid: Some(wid.clone()), ..Whom::default() };
+            let said = ask(whom, Some(wid)).unwrap_or_else(|error| {
+                code = ExitCode::FAILURE;
+                format!("{error:#}")
+            });
+            say(&format!("{}: {said}", plain(wid)))?;
         }
         Ok(code)
     }
@@ -79,7 +139,7 @@ fn table(workers: &[WorkerReply]) -> String {
     for worker in workers {
         table.add_row([
             plain(&worker.wid),
-            worker.state.clone(),
+            if worker.cordoned { format!("{} (cordoned)", worker.state) } else { worker.state.clone() },
             worker.health.clone(),
             age(Duration::from_millis(worker.age_ms)),
             worker.connections.to_string(),

@@ -30,6 +30,10 @@ enum Command {
     Quiet(fleet::Signal),
     /// Tell workers to finish or give up what they hold, and leave.
     Terminate(fleet::Signal),
+    /// Give workers no new work for a while. They are not told, and go on with what they hold.
+    Cordon(fleet::Cordon),
+    /// Give workers work again.
+    Uncordon(fleet::Cordon),
 }
 
 /// The password, for those who serve and those who ask.
@@ -69,6 +73,8 @@ pub(crate) fn main() -> ExitCode {
         Command::Workers(workers) => workers.run(),
         Command::Quiet(signal) => signal.run(WorkerState::Quiet),
         Command::Terminate(signal) => signal.run(WorkerState::Terminate),
+        Command::Cordon(cordon) => cordon.run(true),
+        Command::Uncordon(cordon) => cordon.run(false),
     };
     match done {
         Ok(code) => code,

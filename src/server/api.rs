@@ -2,9 +2,10 @@
 //!
 //! | | |
 //! |---|---|
-//! | `GET /api/workers` | all live workers ([`WorkersReply`]) |
+//! | `GET /api/workers` | all live workers, or with `?where=` those of a [`Selector`] ([`WorkersReply`]) |
 //! | `GET /api/stats` | the sums ([`StatsReply`]) |
-//! | `POST /api/signal` | tells one worker or all a state ([`SignalRequest`] → [`SignalReply`]) |
+//! | `POST /api/signal` | tells workers a state ([`SignalRequest`] → [`SignalReply`]) |
+//! | `POST /api/cordon` | cordons workers, or lifts that ([`CordonRequest`] → [`CordonReply`]) |
 //!
 //! An error is `{"error": "…"}` with a status that fits. With a password set, every request needs it (HTTP basic
 //! authentication, any user name). A request that names another host than a loopback one or the address listened on is refused, so
@@ -15,8 +16,8 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use axum::extract::rejection::JsonRejection;
-use axum::extract::{Request, State};
+use axum::extract::rejection::{JsonRejection, QueryRejection};
+use axum::extract::{Query, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -28,6 +29,7 @@ use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 
 use super::Shared;
+use crate::selector::{Selector, SelectorError};
 use crate::state::WorkerState;
 use crate::worker::WorkerInfo;
 
@@ -43,6 +45,7 @@ pub struct WorkerReply {
     pub labels: Vec<String>,
     pub state: String,
     pub health: String,
+    pub cordoned: bool,
     pub age_ms: u64,
     pub connected_for_ms: u64,
     pub connections: u32,
@@ -61,6 +64,7 @@ impl From<&WorkerInfo> for WorkerReply {
             labels: worker.labels().map(str::to_owned).collect(),
             state: worker.state().to_string(),
             health: worker.health().to_string(),
+            cordoned: worker.is_cordoned(),
             age_ms: ms(worker.age()),
             connected_for_ms: ms(worker.connected_for()),
             connections: worker.connections(),
@@ -104,16 +108,26 @@ pub struct StatsReply {
     pub jobs_stale: u64,
 }
 
-/// Tells a worker, or all of them, a state. Exactly one of `wid` and `all` is said.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SignalRequest {
+/// Whom a request is about. Exactly one of the three is said.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Whom {
     /// One worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wid: Option<String>,
+    /// The workers of a [`Selector`], in its text form.
+    #[serde(default, rename = "where", skip_serializing_if = "Option::is_none")]
+    pub selector: Option<String>,
     /// Every worker.
     #[serde(default)]
     pub all: bool,
+}
+
+/// Tells workers a state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignalRequest {
+    /// Which.
+    #[serde(flatten)]
+    pub whom: Whom,
     /// `quiet` or `terminate`.
     pub state: String,
 }
@@ -127,6 +141,45 @@ pub struct SignalReply {
     /// The state of the one worker that was named, from now on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
+}
+
+/// Cordons workers, or lifts that.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CordonRequest {
+    /// Which.
+    #[serde(flatten)]
+    pub whom: Whom,
+    /// Which of the two.
+    pub cordoned: bool,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct CordonReply {
+    /// For how many workers it was otherwise before.
+    pub changed: usize,
+}
+
+/// [`Whom`], understood.
+enum Target {
+    Wid(String),
+    Selected(Selector),
+}
+
+impl Whom {
+    fn target(self) -> Result<Target, Refusal> {
+        match (self.wid, self.selector, self.all) {
+            (Some(wid), None, false) => Ok(Target::Wid(wid)),
+            (None, Some(text), false) => Ok(Target::Selected(selector(&text)?)),
+            (None, None, true) => Ok(Target::Selected(Selector::all())),
+            _ => Err(Refusal::bad("say one of wid, where and all")),
+        }
+    }
+}
+
+fn selector(text: &str) -> Result<Selector, Refusal> {
+    text.parse().map_err(|error: SelectorError| Refusal::bad(format!("where: {}", error.render(text))))
 }
 
 struct Refusal(StatusCode, String);
@@ -150,6 +203,7 @@ pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) -> io::Res
         .route("/api/workers", get(workers))
         .route("/api/stats", get(stats))
         .route("/api/signal", post(signal))
+        .route("/api/cordon", post(cordon))
         .fallback(|| async { Refusal(StatusCode::NOT_FOUND, "no such path".into()) })
         .layer(middleware::from_fn_with_state(shared.clone(), admit))
         .with_state(shared);
@@ -159,9 +213,22 @@ pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) -> io::Res
     axum::serve(listener, routes).with_graceful_shutdown(stopped).await
 }
 
-async fn workers(State(shared): State<Arc<Shared>>) -> Json<WorkersReply> {
-    let snapshot = shared.registry.snapshot();
-    Json(WorkersReply { workers: snapshot.workers().iter().map(WorkerReply::from).collect() })
+#[derive(Deserialize)]
+struct WorkersQuery {
+    #[serde(rename = "where")]
+    selector: Option<String>,
+}
+
+async fn workers(
+    State(shared): State<Arc<Shared>>,
+    query: Result<Query<WorkersQuery>, QueryRejection>,
+) -> Result<Json<WorkersReply>, Refusal> {
+    let Query(query) = query.map_err(|rejection| Refusal(rejection.status(), rejection.body_text()))?;
+    let workers = match query.selector {
+        None => shared.registry.snapshot().workers().iter().map(WorkerReply::from).collect(),
+        Some(text) => shared.registry.select(&selector(&text)?).iter().map(WorkerReply::from).collect(),
+    };
+    Ok(Json(WorkersReply { workers }))
 }
 
 async fn stats(State(shared): State<Arc<Shared>>) -> Json<StatsReply> {
@@ -202,14 +269,32 @@ async fn signal(
         Ok(state) => state,
         Err(_) => return Err(Refusal::bad("state: not quiet or terminate")),
     };
-    match (request.wid, request.all) {
-        (Some(wid), false) => match shared.registry.signal(&wid, state) {
+    match request.whom.target()? {
+        Target::Wid(wid) => match shared.registry.signal(&wid, state) {
             Ok(state) => Ok(Json(SignalReply { told: 1, state: Some(state.to_string()) })),
             Err(unknown) => Err(Refusal(StatusCode::NOT_FOUND, unknown.to_string())),
         },
-        (None, true) => Ok(Json(SignalReply { told: shared.registry.signal_all(state), state: None })),
-        _ => Err(Refusal::bad("say either wid or all")),
+        Target::Selected(selector) => {
+            let told = shared.registry.signal_where(&selector, state);
+            Ok(Json(SignalReply { told, state: None }))
+        }
     }
+}
+
+async fn cordon(
+    State(shared): State<Arc<Shared>>,
+    request: Result<Json<CordonRequest>, JsonRejection>,
+) -> Result<Json<CordonReply>, Refusal> {
+    let Json(CordonRequest { whom, cordoned }) =
+        request.map_err(|rejection| Refusal(rejection.status(), rejection.body_text()))?;
+    let changed = match whom.target()? {
+        Target::Wid(wid) => match shared.registry.cordon(&wid, cordoned) {
+            Ok(changed) => usize::from(changed),
+            Err(unknown) => return Err(Refusal(StatusCode::NOT_FOUND, unknown.to_string())),
+        },
+        Target::Selected(selector) => shared.registry.cordon_where(&selector, cordoned),
+    };
+    Ok(Json(CordonReply { changed }))
 }
 
 /// Lets through who knows the password, and came by a name that is ours.

@@ -38,7 +38,9 @@ use crate::policy::Policy;
 use crate::reaper::{Reaper, SpawnError};
 use crate::registry::Registry;
 
-pub use api::{SignalReply, SignalRequest, StatsReply, WorkerReply, WorkersReply};
+pub use api::{
+    CordonReply, CordonRequest, SignalReply, SignalRequest, StatsReply, Whom, WorkerReply, WorkersReply,
+};
 pub use auth::Password;
 use jobs::{JobStore, MemoryStore};
 
