@@ -141,6 +141,7 @@ impl Engine {
         };
         drop(driver);
         drop(outgrown);
+        wake.and(Wake::new(self.bus.wakers(), Vec::new()));
         (pass, wake)
     }
 

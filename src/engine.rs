@@ -146,6 +146,7 @@ impl std::fmt::Debug for Engine {
 impl Engine {
     pub(crate) fn new(policy: Policy) -> Result<Self, PolicyError> {
         policy.validate()?;
+        let wakeup = bounded(1);
         Ok(Engine {
             clock: CachePadded::default(),
             driver: Mutex::new(Driver::new(policy.tick)),
@@ -158,9 +159,9 @@ impl Engine {
             inbox: SegQueue::new(),
             hangups: SegQueue::new(),
             parked: AtomicBool::new(false),
-            wakeup: bounded(1),
+            bus: Bus::new(wakeup.0.clone()),
+            wakeup,
             driven: AtomicBool::new(false),
-            bus: Bus::default(),
             latest: Latest::default(),
             counters: Counters::default(),
         })

@@ -402,7 +402,7 @@ impl Engine {
     /// The leases of a holder that has ended, under its lock: those that end with it, in one event. The caller takes them out of
     /// the map, with nothing locked, by [`Engine::forget_leases`].
     #[must_use = "they are still in the map"]
-    pub(crate) fn lose_leases(&self, holder: &Worker, cold: &mut Cold) -> Vec<Arc<Cell>> {
+    pub(crate) fn lose_leases(&self, holder: &Arc<Worker>, cold: &mut Cold) -> Vec<Arc<Cell>> {
         let Some(work) = &mut cold.work else { return Vec::new() };
         let mut lost: Vec<_> = std::mem::take(&mut work.leases).into_values().collect();
         lost.retain(|cell| cell.recover == Recover::AtDeath && cell.end(LeaseEnd::HolderEnded).is_ok());
@@ -410,7 +410,7 @@ impl Engine {
             return lost;
         }
         lost.iter().for_each(|_| self.count_end(LeaseEnd::HolderEnded));
-        self.publish_lost(holder, LeaseEnd::HolderEnded, &lost);
+        self.publish_lost(holder, cold, LeaseEnd::HolderEnded, &lost);
         lost
     }
 
@@ -418,15 +418,17 @@ impl Engine {
         lost.iter().for_each(|cell| self.forget_lease(cell));
     }
 
-    fn publish_lost(&self, holder: &Worker, how: LeaseEnd, lost: &[Arc<Cell>]) {
-        self.bus.publish(|| {
+    fn publish_lost(&self, holder: &Arc<Worker>, cold: &Cold, how: LeaseEnd, lost: &[Arc<Cell>]) {
+        let event = || {
             Event::Lost(Lost {
                 wid: holder.hello.wid.clone(),
                 incarnation: holder.incarnation,
                 how,
                 leases: lost.iter().map(|cell| cell.info()).collect(),
             })
-        });
+        };
+        let about = || holder.info(holder.vitals.load(), cold, self.now(), &self.policy.load());
+        self.bus.publish_about(event, about);
     }
 
     /// A lease's entry came due: `Some` with the tick at which to look again, `None` when it is over.
@@ -448,7 +450,7 @@ impl Engine {
                     work.leases.remove(&cell.token.0);
                 }
                 self.count_end(LeaseEnd::Expired);
-                self.publish_lost(&cell.holder, LeaseEnd::Expired, std::slice::from_ref(cell));
+                self.publish_lost(&cell.holder, &cold, LeaseEnd::Expired, std::slice::from_ref(cell));
                 drop(cold);
                 self.forget_lease(cell);
                 return None;

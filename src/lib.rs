@@ -20,6 +20,7 @@ pub mod server;
 mod session;
 mod snapshot;
 mod state;
+pub mod suspicion;
 mod sync;
 mod timer;
 mod transitions;
@@ -33,7 +34,9 @@ pub use error::{
     ConnectError, Gone, InvalidHello, LeaseError, NotHeld, OutOfRange, PolicyError, SignalError, TtlError,
     UnknownWorker,
 };
-pub use event::{Ended, Event, Item, Lagged, Lost, NotDone, Subscriber};
+#[cfg(feature = "stream")]
+pub use event::EventStream;
+pub use event::{Ended, Event, EventKind, Filter, Item, Lagged, Lost, NotDone, Subscriber};
 pub use hangup::Hangup;
 pub use hello::{Beat, Hello, Wid};
 pub use lease::{Lease, LeaseEnd, LeaseInfo, Token};

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::driver::Pass;
 use crate::engine::Engine;
 use crate::error::{ConnectError, PolicyError, SignalError, UnknownWorker};
-use crate::event::Subscriber;
+use crate::event::{Filter, Subscriber};
 use crate::hello::{Beat, Hello, Wid};
 use crate::lease::LeaseInfo;
 use crate::policy::{Overdue, Policy};
@@ -252,7 +252,77 @@ impl Registry {
     /// Subscribes to what happens from now on. At most `capacity` events (at least one) wait for the subscriber; what does not fit is
     /// counted in the stream ([`Lagged`](crate::Lagged)).
     pub fn subscribe(&self, capacity: usize) -> Subscriber {
-        self.engine.bus.subscribe(capacity)
+        self.subscribe_to(Filter::default(), capacity)
+    }
+
+    /// As [`subscribe`](Registry::subscribe), to what `filter` selects. To begin with who is there, take the first snapshot by
+    /// [`Subscriber::resync`].
+    pub fn subscribe_to(&self, filter: Filter, capacity: usize) -> Subscriber {
+        self.engine.bus.subscribe(filter, capacity)
+    }
+
+    /// Who is there, and what happens from then on, with no gap between the two.
+    ///
+    /// What happens while the snapshot is taken may be in it and come as an event, too, for it is subscribed first. An event is
+    /// told from a repetition by what only grows: the incarnation of a wid, and the state within an incarnation.
+    ///
+    /// ```
+    /// use std::collections::HashMap;
+    /// use heartwheel::{Event, Hello, Incarnation, Lagged, Policy, Registry, Snapshot, Wid, WorkerInfo, WorkerState};
+    ///
+    /// type Fleet = HashMap<Wid, (Incarnation, WorkerState)>;
+    ///
+    /// fn start(snapshot: &Snapshot) -> Fleet {
+    ///     let known = |worker: &WorkerInfo| (worker.wid().clone(), (worker.incarnation(), worker.state()));
+    ///     snapshot.workers().iter().map(known).collect()
+    /// }
+    ///
+    /// fn fold(fleet: &mut Fleet, event: &Event) {
+    ///     match event {
+    ///         // The greater incarnation, and within it the greater state.
+    ///         Event::Joined(worker) => {
+    ///             let new = (worker.incarnation(), worker.state());
+    ///             let known = fleet.entry(worker.wid().clone()).or_insert(new);
+    ///             *known = new.max(*known);
+    ///         }
+    ///         // Not of one that the snapshot knew to have ended, or to have a successor.
+    ///         Event::Told { wid, incarnation, state } => {
+    ///             if let Some(known) = fleet.get_mut(wid).filter(|known| known.0 == *incarnation) {
+    ///                 known.1 = known.1.max(*state);
+    ///             }
+    ///         }
+    ///         Event::Ended(ended) => {
+    ///             let worker = &ended.worker;
+    ///             if fleet.get(worker.wid()).is_some_and(|known| known.0 == worker.incarnation()) {
+    ///                 fleet.remove(worker.wid());
+    ///             }
+    ///         }
+    ///         _ => {}
+    ///     }
+    /// }
+    ///
+    /// let registry = Registry::new(Policy::default())?;
+    /// let first = registry.connect(Hello::new("w1")?, |_| {})?;
+    /// let (snapshot, events) = registry.watch(1000);
+    /// let mut fleet = start(&snapshot);
+    ///
+    /// let second = registry.connect(Hello::new("w2")?, |_| {})?;
+    /// registry.signal("w2", WorkerState::Quiet)?;
+    /// drop(first);
+    /// while let Some(item) = events.try_recv() {
+    ///     match item {
+    ///         Ok(event) => fold(&mut fleet, &event),
+    ///         Err(Lagged(_)) => fleet = start(&events.resync(&registry)),
+    ///     }
+    /// }
+    /// let known = fleet.into_iter().collect::<Vec<_>>();
+    /// assert_eq!(known, [(second.wid().clone(), (second.incarnation(), WorkerState::Quiet))]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn watch(&self, capacity: usize) -> (Arc<Snapshot>, Subscriber) {
+        let subscriber = self.subscribe(capacity);
+        (self.snapshot(), subscriber)
     }
 
     /// One pass of the driver: advances the engine's time to `now`, and reaps who is due, in at most about `budget` steps (at

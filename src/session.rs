@@ -4,9 +4,12 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
 
+use crate::clock;
 use crate::engine::Engine;
 use crate::error::{Gone, LeaseError, TtlError};
 use crate::hello::{Beat, Wid};
@@ -66,9 +69,76 @@ impl Session {
     /// Waits until the worker has been told something other than `known`, or has ended. Cancel-safe; needs no particular
     /// runtime.
     ///
-    /// One wait at a time for each session: a second one takes the place of the first.
+    /// One wait at a time for each session, this or [`wait_for_change`](Session::wait_for_change): a second one takes the place of
+    /// the first.
     pub fn changed(&self, known: WorkerState) -> Changed<'_> {
         Changed { session: self, known }
+    }
+
+    /// Blocks the thread until the worker has been told something other than `known`, or has ended, for up to `timeout`. `None`
+    /// when the time is over and nothing has changed. Not a beat: a worker that only waits is reaped.
+    ///
+    /// For threads; tasks have [`changed`](Session::changed). One wait at a time for each session, of either sort: a second one takes
+    /// the place of the first, which notices what changed when its own time is over, and not before.
+    ///
+    /// # Errors
+    /// [`Gone`] after the end of the incarnation.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use heartwheel::{Beat, Hello, Policy, Registry, WorkerState};
+    /// let registry = Registry::new(Policy::default())?;
+    /// let session = registry.connect(Hello::new("w1")?, |_| {})?;
+    /// let mut told = session.beat(&Beat::default())?;
+    /// # let registry = registry.clone();
+    /// # std::thread::spawn(move || registry.signal("w1", WorkerState::Quiet));
+    /// while told == WorkerState::Running {
+    ///     match session.wait_for_change(told, Duration::from_secs(15))? {
+    ///         Some(state) => told = state,
+    ///         None => told = session.beat(&Beat::default())?,
+    ///     }
+    /// }
+    /// assert_eq!(told, WorkerState::Quiet);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn wait_for_change(
+        &self,
+        known: WorkerState,
+        timeout: Duration,
+    ) -> Result<Option<WorkerState>, Gone> {
+        let look = || match self.state() {
+            Ok(state) if state == known => Ok(None),
+            told => told.map(Some),
+        };
+        if timeout.is_zero() {
+            return look();
+        }
+        let deadline = clock::now().checked_add(timeout);
+        let sleeper = Arc::new(Sleeper { thread: thread::current(), woken: AtomicBool::new(false) });
+        let waker = Waker::from(sleeper.clone());
+        let mut changed = self.changed(known);
+        loop {
+            if let Poll::Ready(told) = Pin::new(&mut changed).poll(&mut Context::from_waker(&waker)) {
+                return told.map(Some);
+            }
+            if !sleeper.sleep(deadline) {
+                self.wait_no_longer(&waker);
+                return look();
+            }
+        }
+    }
+
+    /// Takes back what a wait left behind, unless another wait has taken its place.
+    fn wait_no_longer(&self, waker: &Waker) {
+        let mut cold = lock(&self.worker.cold);
+        let left = cold.wait(self.id, Waker::noop().clone());
+        let left = match left {
+            Ok(Some(other)) if !other.will_wake(waker) => cold.wait(self.id, other),
+            left => left,
+        };
+        drop(cold);
+        // A waker is user code when it is dropped: here, where nothing is held.
+        drop(left);
     }
 
     /// Whether this worker is to be given work now: it lives, was told nothing, and is not cordoned.
@@ -143,6 +213,40 @@ impl fmt::Debug for Session {
             .field("incarnation", &self.incarnation().get())
             .field("vitals", &self.worker.vitals)
             .finish_non_exhaustive()
+    }
+}
+
+/// A thread that waits to be woken.
+struct Sleeper {
+    thread: Thread,
+    /// Tells being woken from waking up for no reason.
+    woken: AtomicBool,
+}
+
+impl Sleeper {
+    /// Sleeps until woken, or until `deadline`: then `false`.
+    fn sleep(&self, deadline: Option<Instant>) -> bool {
+        // Acquire: pairs with the Release of `wake`; who is woken sees what it is woken for.
+        while !self.woken.swap(false, Ordering::Acquire) {
+            let Some(deadline) = deadline else {
+                thread::park();
+                continue;
+            };
+            let left = deadline.saturating_duration_since(clock::now());
+            if left.is_zero() {
+                return false;
+            }
+            thread::park_timeout(left);
+        }
+        true
+    }
+}
+
+impl Wake for Sleeper {
+    fn wake(self: Arc<Self>) {
+        // Release: pairs with the Acquire of `sleep`.
+        self.woken.store(true, Ordering::Release);
+        self.thread.unpark();
     }
 }
 

@@ -18,13 +18,13 @@ use crate::state::{EndReason, Incarnation, WorkerState};
 use crate::sync::lock;
 use crate::timer::Timer;
 use crate::vitals::{Change, Ended, MAX_CONNECTIONS, NotHeard, NotJoined, Word};
-use crate::worker::{Closer, Cold, Deadline, Worker};
+use crate::worker::{Closer, Cold, Deadline, Worker, WorkerInfo};
 
 impl Engine {
     /// Takes note of a beat. No lock, no allocation, no hashing, unless the worker was marked late; the state that `beat` says is left
     /// to the caller.
     #[inline]
-    pub(crate) fn heard(&self, worker: &Worker, beat: &Beat) -> Result<WorkerState, Ended> {
+    pub(crate) fn heard(&self, worker: &Arc<Worker>, beat: &Beat) -> Result<WorkerState, Ended> {
         loop {
             let now = self.now();
             let change = match worker.vitals.update(|word| word.beat(now)) {
@@ -42,21 +42,21 @@ impl Engine {
 
     /// A worker that was late is heard again. Under its lock, so that its `Late` and `Back` come in order.
     #[cold]
-    fn back(&self, worker: &Worker) -> Result<Change, Ended> {
-        let _cold = lock(&worker.cold);
+    fn back(&self, worker: &Arc<Worker>) -> Result<Change, Ended> {
+        let cold = lock(&worker.cold);
         let change = worker.vitals.update(|word| word.back(self.now()))?;
-        self.settle_back(worker, change);
+        self.settle_back(worker, &cold, change);
         Ok(change)
     }
 
     /// The duties of a beat of a late worker, under its lock.
-    fn settle_back(&self, worker: &Worker, change: Change) {
+    fn settle_back(&self, worker: &Arc<Worker>, cold: &Cold, change: Change) {
         if change.before.is_late() {
             // Relaxed: counters, here and below.
             self.counters.late.fetch_sub(1, Ordering::Relaxed);
             self.counters.transitions.fetch_add(1, Ordering::Relaxed);
-            self.bus
-                .publish(|| Event::Back { wid: worker.hello.wid.clone(), incarnation: worker.incarnation });
+            let back = || Event::Back { wid: worker.hello.wid.clone(), incarnation: worker.incarnation };
+            self.bus.publish_about(back, || self.info(worker, change.after, cold));
         }
     }
 
@@ -86,11 +86,12 @@ impl Engine {
             counters.live[before.state() as usize].fetch_sub(1, Ordering::Relaxed);
             counters.live[after.state() as usize].fetch_add(1, Ordering::Relaxed);
             counters.transitions.fetch_add(1, Ordering::Relaxed);
-            self.bus.publish(|| Event::Told {
+            let told = || Event::Told {
                 wid: worker.hello.wid.clone(),
                 incarnation: worker.incarnation,
                 state: after.state(),
-            });
+            };
+            self.bus.publish_about(told, || self.info(worker, after, &cold));
             wake = Wake::new(cold.wakers(), Vec::new());
         }
         if deadline.is_some() {
@@ -112,11 +113,9 @@ impl Engine {
             return Ok(false);
         }
         self.counters.transitions.fetch_add(1, Ordering::Relaxed);
-        self.bus.publish(|| Event::Cordoned {
-            wid: worker.hello.wid.clone(),
-            incarnation: worker.incarnation,
-            cordoned,
-        });
+        let event =
+            || Event::Cordoned { wid: worker.hello.wid.clone(), incarnation: worker.incarnation, cordoned };
+        self.bus.publish_about(event, || self.info(worker, after, &cold));
         let wake = Wake::new(cold.wakers(), Vec::new());
         drop(cold);
         wake.all(self);
@@ -170,7 +169,7 @@ impl Engine {
                 }
                 match old.vitals.update(|word| word.joined(now)) {
                     Ok(change) => {
-                        self.settle_back(&old, change);
+                        self.settle_back(&old, &cold, change);
                         old.note(&Beat::default(), change);
                         let id = cold.add(closer);
                         self.counters.connections.fetch_add(1, Ordering::Relaxed);
@@ -219,7 +218,7 @@ impl Engine {
         self.longest_ttl.fetch_max(ttl, Ordering::Relaxed);
         let now = self.now();
         let word = Word::born(state, cordoned, now);
-        let worker = Arc::new(Worker::new(hello, incarnation, word, ttl));
+        let worker = Arc::new(Worker::new(hello, incarnation, word, ttl, &policy));
         // Nobody can have it yet; held, so that nothing about it is published before its `Joined`.
         let mut cold = lock(&worker.cold);
         let id = cold.add(closer);
@@ -309,6 +308,11 @@ impl Engine {
             self.hangups.push(Hangup::new(closer, reason));
         }
         self.call_driver();
+    }
+
+    /// A worker as it is now, under its lock.
+    fn info(&self, worker: &Arc<Worker>, word: Word, cold: &Cold) -> WorkerInfo {
+        worker.info(word, cold, self.now(), &self.policy.load())
     }
 
     /// Its state is remembered no longer.

@@ -21,6 +21,7 @@ use crate::hello::{Beat, Hello, Wid};
 use crate::lease::{Cell, LeaseInfo};
 use crate::policy::{Overdue, Policy};
 use crate::state::{Health, Incarnation, WorkerState};
+use crate::suspicion::Intervals;
 use crate::vitals::{Change, Vitals, Word};
 
 /// The counters of one worker that are written by whoever beats. Not part of the model that loom runs.
@@ -45,6 +46,8 @@ pub(crate) struct Worker {
     filed: Gauge,
     /// The tick of the HELLO.
     since: u64,
+    /// Kept if the policy says so.
+    intervals: Option<Box<Intervals>>,
     pub(crate) hello: Hello,
     pub(crate) cold: Mutex<Cold>,
 }
@@ -165,7 +168,7 @@ impl Cold {
 }
 
 impl Worker {
-    pub(crate) fn new(hello: Hello, incarnation: Incarnation, word: Word, ttl: u64) -> Self {
+    pub(crate) fn new(hello: Hello, incarnation: Incarnation, word: Word, ttl: u64, policy: &Policy) -> Self {
         Worker {
             vitals: Vitals::new(word),
             pulse: Gauge::new(0),
@@ -174,6 +177,7 @@ impl Worker {
             ttl: Gauge::new(ttl),
             filed: Gauge::new(NEVER_FILED),
             since: word.tick(),
+            intervals: policy.suspicion.then(Box::default),
             hello: hello.shrunk(),
             cold: Mutex::default(),
         }
@@ -194,6 +198,12 @@ impl Worker {
             // Not a locked addition: two connections that beat in the same instant may count as one.
             let pulse = Pulse(self.pulse.load(Ordering::Relaxed)).beaten(interval);
             self.pulse.store(pulse.0, Ordering::Relaxed);
+            // What lies between HELLO and the first beat says nothing about the regular distance.
+            if let Some(intervals) = &self.intervals
+                && pulse.beats() > 1
+            {
+                intervals.record(interval);
+            }
         }
     }
 
@@ -238,6 +248,7 @@ impl Worker {
             cordoned: word.is_cordoned(),
             connections: word.connections(),
             age,
+            silent_ticks: now.saturating_sub(word.tick()),
             connected_for: since(self.since),
             ttl: clock::span(self.ttl(policy), policy.tick),
             beats: pulse.beats(),
@@ -274,6 +285,7 @@ pub struct WorkerInfo {
     cordoned: bool,
     pub(crate) connections: u32,
     age: Duration,
+    silent_ticks: u64,
     connected_for: Duration,
     ttl: Duration,
     beats: u64,
@@ -380,6 +392,14 @@ impl WorkerInfo {
     pub fn missed_beats(&self) -> Option<u64> {
         let interval = self.interval?.as_nanos();
         u64::try_from(self.age.as_nanos().checked_div(interval)?).ok()
+    }
+
+    /// How suspicious its silence is, by its own rhythm ([`suspicion`](crate::suspicion)): `None` without
+    /// [`Policy::suspicion`](crate::Policy::suspicion), or before enough beats. The rhythm is that of now, the silence that of when the
+    /// worker was looked at.
+    #[must_use]
+    pub fn phi(&self) -> Option<f64> {
+        Some(self.worker.intervals.as_ref()?.rhythm()?.phi(self.silent_ticks))
     }
 
     /// How many leases it holds.
