@@ -313,6 +313,10 @@ impl Engine {
         if !driver.sweeping && !driver.refile && driver.wheel.len() <= 2 * needed + STALE_ALLOWED {
             return false;
         }
+        if budget == 0 {
+            // Nothing can be looked at, and what is on its way down in the wheel must not be passed by.
+            return true;
+        }
         if !driver.sweeping && std::mem::take(&mut driver.refile) {
             driver.held = Some(driver.wheel.now());
         }
