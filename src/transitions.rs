@@ -57,6 +57,8 @@ impl Engine {
             self.counters.transitions.fetch_add(1, Ordering::Relaxed);
             let back = || Event::Back { wid: worker.hello.wid.clone(), incarnation: worker.incarnation };
             self.bus.publish_about(back, || self.info(worker, change.after, cold));
+            // Its entry is where the silence that is over would have ended; the next one may be told of before.
+            self.file(Timer::Worker(worker.clone()));
         }
     }
 
@@ -247,7 +249,7 @@ impl Engine {
             } else {
                 wake = self.settle_end(worker, &mut cold, change, &policy);
                 // Its entry in the wheel may be due much later than that; this one is in time to give back the room.
-                if cold.remembered && policy.remember() < policy.ttl {
+                if cold.remembered && policy.ticks(policy.remember()) < worker.ttl(&policy) {
                     self.file(Timer::Worker(worker.clone()));
                 }
             }
