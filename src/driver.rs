@@ -168,6 +168,8 @@ impl Engine {
         let lag = driver.time.lag();
         // Held throughout: nothing but a plain beat can change the word meanwhile.
         let mut cold = lock(&worker.cold);
+        // Until then the brake holds it.
+        let mut held = None;
         let next = loop {
             let word = worker.vitals.load();
             if !word.is_live() {
@@ -177,10 +179,10 @@ impl Engine {
             }
             // A beat that read tick k was made before k + lag: the worker may be silent for a ttl from there (G2).
             let expiry = word.tick().saturating_add(worker.ttl(policy)).saturating_add(lag);
-            if now >= expiry {
-                if let Some(recheck) = self.brake(driver, policy, now) {
-                    break recheck;
-                }
+            if now >= expiry && held.is_none() {
+                held = self.brake(driver, policy, now);
+            }
+            if now >= expiry && held.is_none() {
                 let Ok(change) = worker.vitals.expire(word, now) else { continue };
                 wake.and(self.end(driver, worker.clone(), cold, change, policy));
                 return true;
@@ -196,7 +198,8 @@ impl Engine {
                 }
             }
             let late = word.tick().saturating_add(policy.ticks(policy.late_after())).saturating_add(lag);
-            if !word.is_late() && now >= late {
+            // Whoever is held is late in any case, for that has its next beat file it anew.
+            if !word.is_late() && (now >= late || now >= expiry) {
                 // From exactly the word seen: a beat since makes it not late.
                 let Some(change) = word.late().ok().and_then(|next| worker.vitals.replace(word, next).ok())
                 else {
@@ -205,6 +208,7 @@ impl Engine {
                 self.settle_late(&worker, &cold, change, policy, now);
             }
             let late = if worker.vitals.load().is_late() { u64::MAX } else { late };
+            let expiry = if now >= expiry { held.unwrap_or(expiry) } else { expiry };
             break expiry.min(late).min(cold.deadline().map_or(u64::MAX, |deadline| deadline.tick));
         };
         drop(cold);

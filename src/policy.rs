@@ -115,8 +115,8 @@ pub struct Policy {
     /// A silence longer than this shows a worker as [`Late`](crate::Health::Late). Default half a ttl (`None`), which is
     /// 30 s; up to `ttl`.
     ///
-    /// Twice the interval of beats shows who missed one. It decides nothing; with `ttl` there are no events about it, and the driver looks
-    /// at each worker less often.
+    /// Twice the interval of beats shows who missed one. It decides nothing; with `ttl` there are no events about it but for whom the
+    /// brake holds, and the driver looks at each worker less often.
     pub late_after: Option<Duration>,
     /// How long the state that a worker was told outlives it, for the same process to come back to. Default one
     /// ttl (`None`); zero switches it off. With [`Identity::Share`] the process is the one that said HELLO first.
