@@ -48,11 +48,20 @@ pub(crate) struct Timekeeper {
     carry: Duration,
     elapsed: u64,
     lag: WindowedMax,
+    /// As `lag`, for what runs longer than any worker may be silent.
+    long_lag: WindowedMax,
 }
 
 impl Timekeeper {
     pub(crate) fn new(tick: Duration) -> Self {
-        Timekeeper { tick, last: None, carry: Duration::ZERO, elapsed: 0, lag: WindowedMax::default() }
+        Timekeeper {
+            tick,
+            last: None,
+            carry: Duration::ZERO,
+            elapsed: 0,
+            lag: WindowedMax::default(),
+            long_lag: WindowedMax::default(),
+        }
     }
 
     /// Ticks since the first pass, pauses left out.
@@ -94,6 +103,19 @@ impl Timekeeper {
     pub(crate) fn lag(&self) -> u64 {
         // One tick for the part of a tick that counting cuts off, and the largest step between two publications.
         1 + self.lag.max().max(1)
+    }
+
+    /// Keeps the step of a pass for `window` ticks, beside what [`advance`](Timekeeper::advance) keeps: as long as any lease or
+    /// deadline may run.
+    pub(crate) fn keep_step(&mut self, ticks: u64, window: u64) {
+        if ticks > 0 {
+            self.long_lag.record(self.elapsed, ticks, window);
+        }
+    }
+
+    /// As [`lag`](Timekeeper::lag), for a lease or a deadline.
+    pub(crate) fn long_lag(&self) -> u64 {
+        self.lag().max(1 + self.long_lag.max())
     }
 
     /// When the next tick is due, seen from the last pass.

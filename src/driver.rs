@@ -112,7 +112,7 @@ impl Engine {
                     expired += usize::from(self.judge(&mut driver, worker, &policy, &mut wake));
                 }
                 Step::Due(_, Timer::Lease(cell)) => {
-                    let (now, lag) = (driver.time.elapsed(), driver.time.lag());
+                    let (now, lag) = (driver.time.elapsed(), driver.time.long_lag());
                     if let Some(due) = self.judge_lease(&cell, now, lag) {
                         Timer::Lease(cell).file_under(due, &mut driver.wheel);
                     }
@@ -150,7 +150,10 @@ impl Engine {
         // A beat waits for its deadline a ttl and a little. Relaxed: as in `set_ttl`.
         let longest = self.longest_ttl.load(Ordering::Relaxed).max(policy.ticks(policy.ttl));
         let window = longest.saturating_add(2);
-        let gap = driver.time.advance(now, policy.gap(), window).gap;
+        let step = driver.time.advance(now, policy.gap(), window);
+        // Relaxed: as above.
+        driver.time.keep_step(step.ticks, self.longest_span.load(Ordering::Relaxed).saturating_add(2));
+        let gap = step.gap;
         self.publish_time(driver.time.elapsed());
         // A pause while nobody was there is nobody's concern.
         let gap = gap.filter(|_| !driver.idle);
@@ -165,7 +168,8 @@ impl Engine {
     /// A worker's entry came due: expired (`true`), filed again, or gone.
     fn judge(&self, driver: &mut Driver, worker: Arc<Worker>, policy: &Policy, wake: &mut Wake) -> bool {
         let now = driver.time.elapsed();
-        let lag = driver.time.lag();
+        let (lag, long_lag) = (driver.time.lag(), driver.time.long_lag());
+        let due = |deadline: Deadline| deadline.tick.saturating_add(long_lag);
         // Held throughout: nothing but a plain beat can change the word meanwhile.
         let mut cold = lock(&worker.cold);
         // Until then the brake holds it.
@@ -187,7 +191,7 @@ impl Engine {
                 wake.and(self.end(driver, worker.clone(), cold, change, policy));
                 return true;
             }
-            if let Some(deadline) = cold.deadline().filter(|deadline| now >= deadline.tick) {
+            if let Some(deadline) = cold.deadline().filter(|&deadline| now >= due(deadline)) {
                 cold.work().deadline = None;
                 if !has_done(word, &cold) && self.overdue(&worker, &mut cold, word, deadline, policy, now) {
                     let Ok(change) = worker.vitals.update(|word| word.ended(EndReason::Expired, now)) else {
@@ -209,7 +213,7 @@ impl Engine {
             }
             let late = if worker.vitals.load().is_late() { u64::MAX } else { late };
             let expiry = if now >= expiry { held.unwrap_or(expiry) } else { expiry };
-            break expiry.min(late).min(cold.deadline().map_or(u64::MAX, |deadline| deadline.tick));
+            break expiry.min(late).min(cold.deadline().map_or(u64::MAX, due));
         };
         drop(cold);
         Timer::Worker(worker).file_under(next, &mut driver.wheel);

@@ -121,6 +121,8 @@ pub(crate) struct Engine {
     pub(crate) tokens: AtomicU64,
     /// The longest ttl any worker has had, in ticks.
     pub(crate) longest_ttl: AtomicU64,
+    /// The longest time any lease or deadline was given, in ticks.
+    pub(crate) longest_span: AtomicU64,
     /// Timers on their way to the wheel.
     pub(crate) inbox: SegQueue<Timer>,
     /// Connections to close, on their way out.
@@ -156,6 +158,7 @@ impl Engine {
             leases: DashMap::with_capacity_and_hasher_and_shard_amount(0, RandomState::default(), SHARDS),
             tokens: AtomicU64::new(1),
             longest_ttl: AtomicU64::new(0),
+            longest_span: AtomicU64::new(0),
             inbox: SegQueue::new(),
             hangups: SegQueue::new(),
             parked: AtomicBool::new(false),
@@ -172,6 +175,13 @@ impl Engine {
     pub(crate) fn now(&self) -> u64 {
         // Relaxed: a number that only grows; what it means for a worker is decided by that worker's word.
         self.clock.load(Ordering::Relaxed)
+    }
+
+    /// The published time `span` from now, for a lease or a deadline. How far that time was behind is kept for so long.
+    pub(crate) fn in_ticks(&self, span: u64) -> u64 {
+        // Relaxed: read by the driver's next pass.
+        self.longest_span.fetch_max(span, Ordering::Relaxed);
+        self.now().saturating_add(span)
     }
 
     pub(crate) fn publish_time(&self, now: u64) {

@@ -254,7 +254,7 @@ impl Lease {
             if let Some(how) = word.end() {
                 return Err(LeaseError::NotHeld(engine.not_held(&self.cell, how)));
             }
-            let renewed = Word::held(engine.now().saturating_add(policy.ticks(ttl)));
+            let renewed = Word::held(engine.in_ticks(policy.ticks(ttl)));
             match self.cell.swap(word, renewed) {
                 Ok(()) if renewed.until() < word.until() => {
                     // Its entry is due later than that.
@@ -313,12 +313,12 @@ impl Engine {
         // Asked here to spare the work, and again under the lock, where it counts.
         may_hold(holder)?;
         let id = SmolStr::new(id);
-        let now = self.now();
+        let (now, until) = (self.now(), self.in_ticks(policy.ticks(ttl)));
         let make = || {
             // Before anyone can end it. Relaxed: a counter.
             self.counters.leases.fetch_add(1, Ordering::Relaxed);
             Arc::new(Cell {
-                word: AtomicU64::new(Word::held(now.saturating_add(policy.ticks(ttl))).0),
+                word: AtomicU64::new(Word::held(until).0),
                 filed: AtomicU64::new(u64::MAX),
                 // Relaxed: only the number counts; the shard that is held orders those of one id.
                 token: Token(self.tokens.fetch_add(1, Ordering::Relaxed)),

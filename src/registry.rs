@@ -151,8 +151,7 @@ impl Registry {
 
     fn deadline(&self, grace: Duration, then: Overdue) -> Deadline {
         let ticks = self.engine.policy.load().ticks(grace);
-        // Two for what the published time may be behind, as for every deadline.
-        Deadline { tick: self.engine.now().saturating_add(ticks).saturating_add(2), then }
+        Deadline { tick: self.engine.in_ticks(ticks), then }
     }
 
     /// The workers that `selector` selects, in the order in which they joined: the preview of

@@ -99,7 +99,7 @@ pub(crate) fn look_at(worker: &Worker, policy: &Policy) -> Option<u64> {
         look = look.min(late_at(word, policy));
     }
     if let Some(deadline) = cold.deadline() {
-        look = look.min(deadline.tick);
+        look = look.min(deadline.tick.saturating_add(2));
     }
     Some(look)
 }

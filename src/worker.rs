@@ -99,6 +99,7 @@ pub(crate) struct Work {
 /// By when a worker must have done what it was told.
 #[derive(Clone, Copy)]
 pub(crate) struct Deadline {
+    /// By the published time.
     pub(crate) tick: u64,
     pub(crate) then: Overdue,
 }
