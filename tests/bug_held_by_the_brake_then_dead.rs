@@ -5,8 +5,8 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Driven, TTL, join};
-use heartwheel::{Beat, Brake, Overdue, Session, WorkerState};
+use common::{Driven, TTL, beat_all, join};
+use heartwheel::{Brake, Overdue, Session, WorkerState};
 
 /// Eight workers fell silent; the six that are left are held since shortly before the window's end at tick 300.
 fn held(late_after: Option<Duration>) -> (Driven, Vec<Session>) {
@@ -16,8 +16,6 @@ fn held(late_after: Option<Duration>) -> (Driven, Vec<Session>) {
         (brake.at_least, brake.window) = (4, Duration::from_secs(30));
         policy.brake = Some(brake);
     });
-    let early = join(&driven.registry, "early");
-    drop(early);
     driven.ticks(280);
     let sessions: Vec<_> = (0..8).map(|n| join(&driven.registry, &format!("w{n}"))).collect();
     driven.ticks(12);
@@ -32,10 +30,10 @@ fn who_came_back_and_died_expires_when_the_brake_is_released() {
     for late_after in [None, Some(TTL)] {
         let (mut driven, sessions) = held(late_after);
         // From here on the first one is dead.
-        sessions.iter().for_each(|session| drop(session.beat(&Beat::default())));
+        beat_all(&sessions);
         while driven.at < Duration::from_secs(62) {
             driven.ticks(1);
-            sessions[1..].iter().for_each(|session| drop(session.beat(&Beat::default())));
+            beat_all(&sessions[1..]);
         }
         assert!(!driven.registry.stats().holding);
         assert!(sessions[0].state().is_err(), "still listed, {late_after:?}");
