@@ -8,7 +8,8 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use heartwheel::{
-    EndReason, Event, Hello, Incarnation, Lagged, Pass, Policy, Registry, Session, Subscriber, WorkerState,
+    Beat, EndReason, Event, Hello, Incarnation, Lagged, Pass, Policy, Registry, Session, Subscriber,
+    WorkerState,
 };
 
 pub(crate) mod chaos;
@@ -164,6 +165,18 @@ pub(crate) fn drain(subscriber: &Subscriber) -> Vec<Happened> {
         }
     }
     all
+}
+
+/// All that waits for the subscriber now, as it is; nothing may be missing.
+pub(crate) fn events(subscriber: &Subscriber) -> Vec<Event> {
+    std::iter::from_fn(|| subscriber.try_recv()).map(|item| item.expect("no event is missing")).collect()
+}
+
+/// Every session that is left beats.
+pub(crate) fn beat_all<'a>(sessions: impl IntoIterator<Item = &'a Session>) {
+    for session in sessions {
+        let _ = session.beat(&Beat::default());
+    }
 }
 
 /// What was closed from outside, by the name that the test gave each connection.
