@@ -129,8 +129,8 @@ impl World {
         self.stale.insert(id, held.lease);
     }
 
-    fn run(&mut self, op: Op) {
-        match op {
+    fn run(&mut self, op: &Op) {
+        match *op {
             Op::Pass(halves) => {
                 self.driven.at += TICK / 2 * halves;
                 if halves <= 20 {
@@ -276,11 +276,11 @@ proptest! {
     fn a_registry_answers_as_the_model_does(ops in proptest::collection::vec(op(), 1..120)) {
         let mut world = World::new();
         for op in ops {
-            world.run(op);
+            world.run(&op);
         }
         // In the end nothing is left of anything.
         world.sessions.fill_with(|| None);
-        (0..80).for_each(|_| world.run(Op::Pass(2)));
+        (0..80).for_each(|_| world.run(&Op::Pass(2)));
         prop_assert_eq!(world.driven.registry.stats().filed, 0);
         prop_assert!(world.held.is_empty());
     }
