@@ -158,7 +158,7 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(600) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
 
     #[test]
     fn every_worker_ends_at_its_time_and_not_before(ops in proptest::collection::vec(op(), 1..150)) {

@@ -11,6 +11,8 @@ use heartwheel::{
     Beat, EndReason, Event, Identity, Lease, LeaseEnd, LeaseError, Lost, Recover, Session, WorkerState,
 };
 
+type End = fn(&Lease) -> bool;
+
 const LONG: Duration = Duration::from_secs(100);
 
 fn lost(events: &[Event]) -> Vec<&Lost> {
@@ -50,7 +52,7 @@ fn refused(lease: &Lease) -> (LeaseEnd, Option<(u64, u64)>) {
 fn work_is_held_by_one_until_that_one_ends_it() {
     let driven = Driven::new(|_| {});
     let (one, other) = (join(&driven.registry, "one"), join(&driven.registry, "other"));
-    let ends: [(fn(&Lease) -> bool, LeaseEnd); 3] = [
+    let ends: [(End, LeaseEnd); 3] = [
         (|lease| lease.complete().is_ok(), LeaseEnd::Completed),
         (|lease| lease.fail().is_ok(), LeaseEnd::Failed),
         (|lease| lease.release().is_ok(), LeaseEnd::Released),
