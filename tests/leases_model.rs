@@ -264,7 +264,7 @@ impl World {
         for worker in (0..WORKERS).filter_map(|n| self.driven.registry.get(&format!("w{n}"))) {
             let holds =
                 self.held.values().filter(|held| held.incarnation == worker.incarnation().get()).count();
-            assert_eq!(worker.leases(), holds);
+            assert_eq!(worker.leases() as usize, holds);
         }
     }
 }
