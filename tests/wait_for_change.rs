@@ -160,6 +160,21 @@ fn a_wait_that_is_over_leaves_the_one_that_took_its_place() {
     assert_eq!(Arc::strong_count(&woken), 2, "held by the test alone");
 }
 
+#[test]
+fn a_wait_whose_place_was_taken_tells_what_changed_when_its_time_is_over() {
+    let registry = registry(|_| {});
+    let session = join(&registry, "w");
+    let waker = Waker::from(Arc::new(Woken::default()));
+    let mut changed = std::pin::pin!(session.changed(WorkerState::Running));
+    thread::scope(|scope| {
+        let first = scope.spawn(|| session.wait_for_change(WorkerState::Running, 4 * SHORT));
+        thread::sleep(SHORT);
+        assert!(changed.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        registry.signal("w", WorkerState::Quiet).unwrap();
+        assert_eq!(first.join().unwrap(), Ok(Some(WorkerState::Quiet)));
+    });
+}
+
 /// Waiters that fall asleep, time out and are told, all at once: none sleeps through what it is told.
 #[test]
 fn no_wake_up_is_lost() {
