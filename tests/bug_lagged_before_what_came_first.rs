@@ -19,6 +19,8 @@ fn what_is_missing_is_told_where_it_is_missing() {
         let stop = Stop::default();
         let mut place = 0;
         thread::scope(|scope| {
+            // Dropped first: a failure in here ends the others, for whom the scope waits.
+            let _stops = stop.clone();
             let (publisher, said) = (registry.clone(), stop.clone());
             let sessions = scope.spawn(move || {
                 let join = |n| publisher.connect(hello(&format!("w{n}")), |_| {}).unwrap();

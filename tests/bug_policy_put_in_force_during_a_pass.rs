@@ -17,6 +17,8 @@ fn a_shorter_ttl_takes_effect_whatever_pass_is_under_way() {
         let now = driven.start + driven.at;
         let stop = Stop::default();
         thread::scope(|scope| {
+            // Dropped first: a failure in here ends the others, for whom the scope waits.
+            let _stops = stop.clone();
             for _ in 0..3 {
                 let (registry, stop) = (driven.registry.clone(), stop.clone());
                 scope.spawn(move || {

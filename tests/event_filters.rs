@@ -138,6 +138,8 @@ fn a_wait_ends_in_time_though_unwanted_events_keep_coming() {
     let events = registry.subscribe_to(Filter::default().workers(|_| false), 1 << 16);
     let stop = common::Stop::default();
     thread::scope(|scope| {
+        // Dropped first: a failure in here ends the others, for whom the scope waits.
+        let _stops = stop.clone();
         scope.spawn(|| {
             while !stop.is_said() {
                 drop(join(&registry, "w"));

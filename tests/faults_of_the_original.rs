@@ -31,6 +31,8 @@ fn the_fleet_can_be_read_while_it_churns() {
     let stop = Stop::default();
     let _stays: Vec<_> = (0..50).map(|n| join(&registry, &format!("stays{n}"))).collect();
     thread::scope(|scope| {
+        // Dropped first: a failure in here ends the others, for whom the scope waits.
+        let _stops = stop.clone();
         let churners: Vec<_> = (0..2)
             .map(|thread| {
                 let registry = &registry;

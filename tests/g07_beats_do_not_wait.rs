@@ -32,6 +32,8 @@ fn beats_during_prepared(
     let [by_session, by_wid] = [AtomicU64::new(0), AtomicU64::new(0)];
     let stop = Stop::default();
     thread::scope(|scope| {
+        // Dropped first: a failure in here ends the others, for whom the scope waits.
+        let _stops = stop.clone();
         let (said, inside, counts) = (stop.clone(), &inside, [&by_session, &by_wid]);
         let registry = driven.registry.clone();
         scope.spawn(move || {

@@ -146,6 +146,8 @@ fn every_late_is_followed_by_back_or_the_end_whoever_beats_meanwhile() {
     let stop = Stop::default();
     let threads = 3;
     thread::scope(|scope| {
+        // Dropped first: a failure in here ends the others, for whom the scope waits.
+        let _stops = stop.clone();
         let beating: Vec<_> = (0..threads)
             .map(|n| {
                 let (registry, stop) = (registry.clone(), stop.clone());

@@ -328,7 +328,7 @@ fn no_lease_is_granted_after_a_signal_or_a_cordon_that_returned() {
                 assert!(granted <= held, "round {round}: {held} became {granted}");
             });
             let stats = driven.registry.stats();
-            assert_eq!(stats.leases, driven.registry.get("w").unwrap().leases());
+            assert_eq!(stats.leases, driven.registry.get("w").unwrap().leases() as usize);
             assert_eq!(stats.leases, driven.registry.leases().len());
             assert_eq!(stats.leases_released, 0, "a refused one is no released one");
         }

@@ -60,6 +60,8 @@ fn an_unpark_for_no_reason_does_not_end_a_wait() {
     let stop = Stop::default();
     let waiter = thread::current();
     thread::scope(|scope| {
+        // Dropped first: a failure in here ends the others, for whom the scope waits.
+        let _stops = stop.clone();
         scope.spawn(|| {
             while !stop.is_said() {
                 waiter.unpark();
