@@ -27,12 +27,13 @@ use crate::event::Bus;
 use crate::hangup::Hangup;
 use crate::hello::Wid;
 use crate::lease::Cell;
+use crate::plot::Plots;
 use crate::policy::Policy;
 use crate::snapshot::Latest;
 use crate::sync::lock;
 use crate::timer::Timer;
 use crate::vitals::Word;
-use crate::worker::Worker;
+use crate::worker::{Entry, Worker};
 
 /// So many that a pass over one shard of a million workers holds its lock for a thousand entries only.
 const SHARDS: usize = 1024;
@@ -115,7 +116,8 @@ pub(crate) struct Engine {
     /// The engine's time in ticks, published by the driver.
     clock: CachePadded<AtomicU64>,
     pub(crate) policy: ArcSwap<Policy>,
-    pub(crate) workers: DashMap<Wid, Arc<Worker>, RandomState>,
+    pub(crate) workers: DashMap<Wid, Entry, RandomState>,
+    pub(crate) plots: Arc<Plots>,
     pub(crate) incarnations: AtomicU64,
     pub(crate) leases: DashMap<SmolStr, Arc<Cell>, RandomState>,
     pub(crate) tokens: AtomicU64,
@@ -154,6 +156,7 @@ impl Engine {
             driver: Mutex::new(Driver::new(policy.tick)),
             policy: ArcSwap::from_pointee(policy),
             workers: DashMap::with_capacity_and_hasher_and_shard_amount(0, RandomState::default(), SHARDS),
+            plots: Arc::default(),
             incarnations: AtomicU64::new(1),
             leases: DashMap::with_capacity_and_hasher_and_shard_amount(0, RandomState::default(), SHARDS),
             tokens: AtomicU64::new(1),
@@ -192,8 +195,8 @@ impl Engine {
     /// All live workers, each with the word that said so. Weakly consistent: see the crate's documentation.
     pub(crate) fn live(&self) -> impl Iterator<Item = (Arc<Worker>, Word)> + '_ {
         self.workers.iter().filter_map(|entry| {
-            let word = entry.vitals.load();
-            word.is_live().then(|| (entry.value().clone(), word))
+            let word = entry.line.vitals.load();
+            word.is_live().then(|| (entry.worker.clone(), word))
         })
     }
 

@@ -11,6 +11,7 @@ mod event;
 mod hangup;
 mod hello;
 mod lease;
+mod plot;
 mod policy;
 mod reaper;
 mod registry;

@@ -66,12 +66,12 @@ impl Registry {
         let engine = &self.engine;
         let worker = {
             let entry = engine.workers.get(wid).ok_or(UnknownWorker)?;
-            let told = engine.heard(&entry, beat).map_err(|_| UnknownWorker)?;
+            let told = engine.heard(&entry.line, &entry.worker, beat).map_err(|_| UnknownWorker)?;
             if beat.state <= told {
                 return Ok(told);
             }
             // The shard is let go before anyone is woken.
-            entry.value().clone()
+            entry.worker.clone()
         };
         engine.tell(&worker, beat.state).map_err(|_| UnknownWorker)
     }
@@ -140,7 +140,7 @@ impl Registry {
     }
 
     fn live(&self, wid: &str) -> Result<Arc<Worker>, UnknownWorker> {
-        Ok(self.engine.workers.get(wid).ok_or(UnknownWorker)?.value().clone())
+        Ok(self.engine.workers.get(wid).ok_or(UnknownWorker)?.worker.clone())
     }
 
     fn usual_deadline(&self, state: WorkerState) -> Option<Deadline> {

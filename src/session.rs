@@ -14,6 +14,7 @@ use crate::engine::Engine;
 use crate::error::{Gone, LeaseError, TtlError};
 use crate::hello::{Beat, Wid};
 use crate::lease::Lease;
+use crate::plot::Place;
 use crate::policy::Recover;
 use crate::state::{Incarnation, WorkerState};
 use crate::sync::lock;
@@ -37,12 +38,14 @@ use crate::worker::Worker;
 pub struct Session {
     engine: Arc<Engine>,
     worker: Arc<Worker>,
+    /// The worker's line, at hand.
+    line: Place,
     id: usize,
 }
 
 impl Session {
     pub(crate) fn new(engine: Arc<Engine>, worker: Arc<Worker>, id: usize) -> Self {
-        Session { engine, worker, id }
+        Session { engine, line: worker.place(), worker, id }
     }
 
     /// A heartbeat. Returns what the worker has been told.
@@ -54,7 +57,7 @@ impl Session {
     /// [`Gone`] after the end of the incarnation; nothing was changed.
     #[inline]
     pub fn beat(&self, beat: &Beat) -> Result<WorkerState, Gone> {
-        self.engine.beat(&self.worker, beat).map_err(|_| Gone)
+        self.engine.beat(&self.line, &self.worker, beat).map_err(|_| Gone)
     }
 
     /// What the worker has been told; not a beat.
@@ -62,7 +65,7 @@ impl Session {
     /// # Errors
     /// [`Gone`] after the end of the incarnation.
     pub fn state(&self) -> Result<WorkerState, Gone> {
-        let word = self.worker.vitals.load();
+        let word = self.line.vitals.load();
         if word.is_live() { Ok(word.state()) } else { Err(Gone) }
     }
 
@@ -144,7 +147,7 @@ impl Session {
     /// Whether this worker is to be given work now: it lives, was told nothing, and is not cordoned.
     #[must_use]
     pub fn takes_work(&self) -> bool {
-        self.worker.vitals.load().takes_work()
+        self.line.vitals.load().takes_work()
     }
 
     /// Leases the work item `id` to this worker for `ttl`, with what the policy says of its end ([`Policy::recover`](crate::Policy::recover)).

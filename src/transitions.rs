@@ -13,6 +13,7 @@ use crate::error::{ConnectError, InvalidHello};
 use crate::event::{self, Event};
 use crate::hangup::Hangup;
 use crate::hello::{Beat, Hello};
+use crate::plot::Line;
 use crate::policy::{Identity, Policy};
 use crate::state::{EndReason, Incarnation, WorkerState};
 use crate::sync::lock;
@@ -24,17 +25,19 @@ impl Engine {
     /// Takes note of a beat. No lock, no allocation, no hashing, unless the worker was marked late; the state that `beat` says is left
     /// to the caller.
     #[inline]
-    pub(crate) fn heard(&self, worker: &Arc<Worker>, beat: &Beat) -> Result<WorkerState, Ended> {
+    pub(crate) fn heard(&self, line: &Line, worker: &Arc<Worker>, beat: &Beat) -> Result<WorkerState, Ended> {
         loop {
             let now = self.now();
-            let change = match worker.vitals.update(|word| word.beat(now)) {
+            let change = match line.vitals.update(|word| word.beat(now)) {
                 Ok(change) => change,
                 Err(NotHeard::Late) => self.back(worker)?,
                 Err(NotHeard::Ended) => return Err(Ended),
             };
             // A thread that was held up between reading the time and the swap would acknowledge a beat of before (G2).
             if self.now() == now {
-                worker.note(beat, change);
+                if let Some(interval) = line.note(beat, change) {
+                    worker.record(interval);
+                }
                 return Ok(change.after.state());
             }
         }
@@ -63,8 +66,8 @@ impl Engine {
     }
 
     #[inline]
-    pub(crate) fn beat(&self, worker: &Arc<Worker>, beat: &Beat) -> Result<WorkerState, Ended> {
-        let told = self.heard(worker, beat)?;
+    pub(crate) fn beat(&self, line: &Line, worker: &Arc<Worker>, beat: &Beat) -> Result<WorkerState, Ended> {
+        let told = self.heard(line, worker, beat)?;
         if beat.state > told { self.tell(worker, beat.state) } else { Ok(told) }
     }
 
@@ -144,10 +147,10 @@ impl Engine {
         let begun = match self.workers.entry(hello.wid.clone()) {
             Entry::Vacant(place) => self.begin(hello, (WorkerState::Running, false), closer, |worker| {
                 // The guard of the shard ends here.
-                place.insert(worker);
+                place.insert(worker.into());
             }),
             Entry::Occupied(mut place) => {
-                let old = place.get().clone();
+                let old = place.get().worker.clone();
                 let mut cold = lock(&old.cold);
                 let now = self.now();
                 if old.vitals.load().is_live() && !hello.same_process(&old.hello) {
@@ -172,7 +175,9 @@ impl Engine {
                 match old.vitals.update(|word| word.joined(now)) {
                     Ok(change) => {
                         self.settle_back(&old, &cold, change);
-                        old.note(&Beat::default(), change);
+                        if let Some(interval) = old.note(&Beat::default(), change) {
+                            old.record(interval);
+                        }
                         let id = cold.add(closer);
                         self.counters.connections.fetch_add(1, Ordering::Relaxed);
                         self.counters.transitions.fetch_add(1, Ordering::Relaxed);
@@ -191,7 +196,7 @@ impl Engine {
                         self.forget(&mut cold);
                         drop(cold);
                         self.begin(hello, told, closer, |worker| {
-                            place.insert(worker);
+                            place.insert(worker.into());
                             // The guard of the shard ends here.
                             drop(place);
                         })
@@ -220,7 +225,8 @@ impl Engine {
         self.longest_ttl.fetch_max(ttl, Ordering::Relaxed);
         let now = self.now();
         let word = Word::born(state, cordoned, now);
-        let worker = Arc::new(Worker::new(hello, incarnation, word, ttl, &policy));
+        let line = self.plots.take(word, policy.suspicion);
+        let worker = Arc::new(Worker::new(hello, incarnation, line, ttl, &policy));
         // Nobody can have it yet; held, so that nothing about it is published before its `Joined`.
         let mut cold = lock(&worker.cold);
         let id = cold.add(closer);
@@ -327,7 +333,7 @@ impl Engine {
     /// Takes an ended worker out of the map, if it is still the one under its wid.
     pub(crate) fn remove(&self, worker: &Arc<Worker>) {
         if !worker.vitals.load().is_live() {
-            self.workers.remove_if(&worker.hello.wid, |_, held| Arc::ptr_eq(held, worker));
+            self.workers.remove_if(&worker.hello.wid, |_, held| Arc::ptr_eq(&held.worker, worker));
         }
     }
 }

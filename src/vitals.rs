@@ -220,6 +220,12 @@ impl Vitals {
         Vitals(AtomicU64::new(word.0))
     }
 
+    /// Begins another incarnation in the place of one that nobody can look at any more.
+    pub(crate) fn begin(&self, word: Word) {
+        // Release: pairs with the Acquire of `load`.
+        self.0.store(word.0, Ordering::Release);
+    }
+
     #[inline]
     pub(crate) fn load(&self) -> Word {
         // Acquire: pairs with the Release of `update` and `expire`; whoever sees a state or an end also sees what

@@ -1,7 +1,7 @@
 //! One incarnation of a worker: its word, what it said, and its connections.
 //!
 //! Ground rules
-//! - `vitals` decides; `pulse` and `rss_kb` are for display, and stand next to it so that a beat touches one cache line.
+//! - What beats touch is on a line of its own, in `plot`. The rest is here, and is looked at rarely.
 //! - `cold` is the lock of everything but beats: whoever makes a transition other than a plain beat holds it from before
 //!   the swap until its event is published, so that events come in the order of the transitions (G4).
 //! - Lock order: shard of the map, then `cold`, then the publishers' lock. Whoever holds `cold` never touches the map.
@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Deref;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
@@ -17,28 +18,25 @@ use std::time::Duration;
 use slab::Slab;
 
 use crate::clock;
-use crate::hello::{Beat, Hello, Wid};
+use crate::hello::{Hello, Wid};
 use crate::lease::{Cell, LeaseInfo};
+use crate::plot::{Line, Place, Plot};
 use crate::policy::{Overdue, Policy};
 use crate::state::{Health, Incarnation, WorkerState};
 use crate::suspicion::Intervals;
-use crate::vitals::{Change, Vitals, Word};
+use crate::vitals::Word;
 
-/// The counters of one worker that are written by whoever beats. Not part of the model that loom runs.
+/// Numbers of one worker that are not part of the model that loom runs.
 type Gauge = std::sync::atomic::AtomicU64;
 
 /// What closes a connection from outside: called at most once, with the reason of the end.
 pub(crate) type Closer = Box<dyn FnOnce(crate::EndReason) + Send>;
 
-const NEVER_SAID: u64 = u64::MAX;
 const NEVER_FILED: u64 = u64::MAX;
 
-#[repr(C)] // The order of the first fields is the order in memory.
 pub(crate) struct Worker {
-    pub(crate) vitals: Vitals,
-    /// Beats counted, and the ticks between the last two: see [`Pulse`].
-    pulse: Gauge,
-    rss_kb: Gauge,
+    /// Its line, with the word and what beats write: `worker.vitals` is there.
+    line: Plot,
     pub(crate) incarnation: Incarnation,
     /// Its own ttl in ticks; 0 = the policy's.
     ttl: Gauge,
@@ -52,25 +50,24 @@ pub(crate) struct Worker {
     pub(crate) cold: Mutex<Cold>,
 }
 
-/// What a beat leaves behind for display: how many there were, and how far the last two were apart.
-#[derive(Clone, Copy)]
-struct Pulse(u64);
+impl Deref for Worker {
+    type Target = Line;
 
-impl Pulse {
-    const INTERVAL_BITS: u32 = 24;
-    const MAX_INTERVAL: u64 = (1 << Self::INTERVAL_BITS) - 1;
-
-    fn beats(self) -> u64 {
-        self.0 >> Self::INTERVAL_BITS
+    fn deref(&self) -> &Line {
+        &self.line
     }
+}
 
-    /// Ticks between the last two beats.
-    fn interval(self) -> u64 {
-        self.0 & Self::MAX_INTERVAL
-    }
+/// A worker in the map: with its line at hand, so that a beat by wid does not have to look at the rest.
+#[derive(Clone)]
+pub(crate) struct Entry {
+    pub(crate) line: Place,
+    pub(crate) worker: Arc<Worker>,
+}
 
-    fn beaten(self, interval: u64) -> Self {
-        Pulse((self.beats() + 1) << Self::INTERVAL_BITS | interval.min(Self::MAX_INTERVAL))
+impl From<Arc<Worker>> for Entry {
+    fn from(worker: Arc<Worker>) -> Self {
+        Entry { line: worker.line.place(), worker }
     }
 }
 
@@ -169,42 +166,28 @@ impl Cold {
 }
 
 impl Worker {
-    pub(crate) fn new(hello: Hello, incarnation: Incarnation, word: Word, ttl: u64, policy: &Policy) -> Self {
+    pub(crate) fn new(hello: Hello, incarnation: Incarnation, line: Plot, ttl: u64, policy: &Policy) -> Self {
         Worker {
-            vitals: Vitals::new(word),
-            pulse: Gauge::new(0),
-            rss_kb: Gauge::new(NEVER_SAID),
             incarnation,
             ttl: Gauge::new(ttl),
             filed: Gauge::new(NEVER_FILED),
-            since: word.tick(),
+            since: line.vitals.load().tick(),
             intervals: policy.suspicion.then(Box::default),
             hello: hello.shrunk(),
             cold: Mutex::default(),
+            line,
         }
     }
 
-    /// Keeps what a beat said beside being alive. A beat that was not the first of its tick changed no word, and counts as
-    /// that one did.
-    #[inline]
-    pub(crate) fn note(&self, beat: &Beat, change: Change) {
-        // Relaxed throughout: for display, each value by itself.
-        if let Some(rss_kb) = beat.rss_kb
-            && self.rss_kb.load(Ordering::Relaxed) != rss_kb
-        {
-            self.rss_kb.store(rss_kb, Ordering::Relaxed);
-        }
-        let interval = change.after.tick() - change.before.tick();
-        if interval != 0 {
-            // Not a locked addition: two connections that beat in the same instant may count as one.
-            let pulse = Pulse(self.pulse.load(Ordering::Relaxed)).beaten(interval);
-            self.pulse.store(pulse.0, Ordering::Relaxed);
-            // What lies between HELLO and the first beat says nothing about the regular distance.
-            if let Some(intervals) = &self.intervals
-                && pulse.beats() > 1
-            {
-                intervals.record(interval);
-            }
+    /// Its line, for a handle that holds the worker, too.
+    pub(crate) fn place(&self) -> Place {
+        self.line.place()
+    }
+
+    /// Takes note of an interval between two beats.
+    pub(crate) fn record(&self, interval: u64) {
+        if let Some(intervals) = &self.intervals {
+            intervals.record(interval);
         }
     }
 
@@ -238,8 +221,7 @@ impl Worker {
     pub(crate) fn info(self: &Arc<Self>, word: Word, cold: &Cold, now: u64, policy: &Policy) -> WorkerInfo {
         let since = |tick: u64| clock::span(now.saturating_sub(tick), policy.tick);
         let age = since(word.tick());
-        // Relaxed: for display.
-        let pulse = Pulse(self.pulse.load(Ordering::Relaxed));
+        let pulse = self.pulse();
         let work = cold.work.as_deref();
         let oldest = work.and_then(|work| Some(work.leases.first_key_value()?.1.since));
         WorkerInfo {
@@ -255,8 +237,7 @@ impl Worker {
             beats: pulse.beats(),
             // What lies between HELLO and the first beat says nothing about the regular distance.
             interval: (pulse.beats() > 1).then(|| clock::span(pulse.interval(), policy.tick)),
-            // Relaxed: for display.
-            rss_kb: Some(self.rss_kb.load(Ordering::Relaxed)).filter(|&rss_kb| rss_kb != NEVER_SAID),
+            rss_kb: self.rss_kb(),
             leases: work.map_or(0, |work| u32::try_from(work.leases.len()).unwrap_or(u32::MAX)),
             oldest_lease: oldest.map(since),
             completed: work.map_or(0, |work| work.completed),
