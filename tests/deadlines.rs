@@ -2,11 +2,11 @@
 
 mod common;
 
-use std::borrow::Borrow;
+use std::slice::from_ref;
 use std::time::Duration;
 
 use common::{Closed, Driven, TICK, beat_all, events, hello, join};
-use heartwheel::{EndReason, Event, NotDone, Overdue, SignalError, WorkerState};
+use heartwheel::{EndReason, Event, NotDone, Overdue, Session, SignalError, WorkerState};
 
 const GRACE: Duration = Duration::from_secs(3);
 /// Beyond every test.
@@ -19,10 +19,10 @@ fn overdue(all: Vec<Event>) -> Vec<NotDone> {
 }
 
 /// Ticks until a deadline of `GRACE`, given now, is over for certain, with beats, for draining workers go on beating.
-fn wait<S: Borrow<heartwheel::Session>>(driven: &mut Driven, sessions: &[S]) {
+fn wait(driven: &mut Driven, sessions: &[Session]) {
     for _ in 0..33 {
         driven.ticks(1);
-        beat_all(sessions.iter().map(Borrow::borrow));
+        beat_all(sessions);
     }
 }
 
@@ -34,7 +34,7 @@ fn terminate_comes_with_the_policys_deadline_and_quiet_with_none() {
         let subscriber = driven.registry.subscribe(1000);
         let lease = session.lease("job", LONG).unwrap();
         driven.registry.signal("w", WorkerState::Quiet).unwrap();
-        wait(&mut driven, &[&session]);
+        wait(&mut driven, from_ref(&session));
         assert!(overdue(events(&subscriber)).is_empty());
         if all {
             assert_eq!(driven.registry.signal_all(WorkerState::Terminate), 1);
@@ -51,7 +51,7 @@ fn terminate_comes_with_the_policys_deadline_and_quiet_with_none() {
         assert_eq!((told.len(), told[0].then, &told[0].held[..]), (1, Overdue::Leave, &[lease.info()][..]));
         assert_eq!((told[0].worker.wid().as_str(), told[0].worker.leases()), ("w", 1));
         assert_eq!(told[0].worker.state(), WorkerState::Terminate);
-        wait(&mut driven, &[&session]);
+        wait(&mut driven, from_ref(&session));
         assert!(session.state().is_ok() && lease.is_held(), "left alone");
         assert!(overdue(events(&subscriber)).is_empty(), "once");
         assert_eq!(driven.registry.stats().overdue, 1);
@@ -63,7 +63,7 @@ fn without_a_grace_there_is_no_deadline() {
     let mut driven = Driven::new(|policy| (policy.grace, policy.overdue) = (None, Overdue::End));
     let session = join(&driven.registry, "w");
     driven.registry.signal("w", WorkerState::Terminate).unwrap();
-    (0..10).for_each(|_| wait(&mut driven, &[&session]));
+    (0..10).for_each(|_| wait(&mut driven, from_ref(&session)));
     assert!(session.state().is_ok());
     assert_eq!(driven.registry.stats().overdue, 0);
 }
@@ -81,7 +81,7 @@ fn quiet_is_done_when_nothing_is_held_any_more() {
             driven.ticks(5);
             leases[1].release().unwrap();
         }
-        wait(&mut driven, &[&session]);
+        wait(&mut driven, from_ref(&session));
         let told = overdue(events(&subscriber));
         assert_eq!((told.len(), session.state().is_ok()), (usize::from(!ended), ended));
         if let [told] = &told[..] {
@@ -98,7 +98,7 @@ fn whoever_leaves_in_time_is_not_overdue() {
     driven.ticks(5);
     drop(session);
     let successor = join(&driven.registry, "w");
-    wait(&mut driven, &[&successor]);
+    wait(&mut driven, from_ref(&successor));
     assert!(successor.state().is_ok(), "a deadline is no successor's");
     assert_eq!(driven.registry.stats().overdue, 0);
 }
@@ -161,6 +161,7 @@ fn the_last_deadline_counts_be_it_later_or_earlier() {
         assert_eq!(session.state(), Ok(WorkerState::Terminate), "no step back");
         let at = driven.at;
         while session.state().is_ok() {
+            assert!(driven.at - at < 100 * TICK, "its deadline is never over");
             beat_all([&session]);
             driven.ticks(1);
         }
@@ -181,7 +182,7 @@ fn a_deadline_out_of_range_or_for_nobody_changes_nothing() {
     assert_eq!(session.state(), Ok(WorkerState::Running));
     let refused = driven.registry.signal_within("nobody", WorkerState::Quiet, GRACE, Overdue::End);
     assert_eq!(refused, Err(SignalError::UnknownWorker));
-    wait(&mut driven, &[&session]);
+    wait(&mut driven, from_ref(&session));
     assert_eq!(driven.registry.stats().overdue, 0);
 }
 
