@@ -35,8 +35,9 @@ use crate::timer::Timer;
 use crate::vitals::Word;
 use crate::worker::{Entry, Worker};
 
-/// So many that a pass over one shard of a million workers holds its lock for a thousand entries only.
-const SHARDS: usize = 1024;
+/// So many that a pass over one shard of a million workers holds its lock for four thousand entries only, and so few that
+/// their own locks stay in the cache.
+const SHARDS: usize = 256;
 
 /// So many newcomers are not left waiting for the next tick: most of them may be gone already.
 const MANY_NEWCOMERS: usize = 4096;
