@@ -33,7 +33,7 @@ impl Watch {
     /// One more worker has been silent for its ttl; `live` counts it.
     pub(crate) fn one_more(&mut self, brake: &Brake, live: usize) -> Silence {
         let fleet = live + self.expired;
-        if fleet < brake.at_least && !self.holding {
+        if fleet < brake.at_least {
             self.expired += 1;
             return Silence::Usual;
         }
@@ -119,6 +119,13 @@ mod tests {
         for live in (1..=7).rev() {
             assert_eq!(watch.one_more(&brake, live), Silence::Usual);
         }
+        // Also when it was large enough before.
+        let mut watch = Watch::default();
+        for live in (70..=100).rev() {
+            let _ = watch.one_more(&brake, live);
+        }
+        watch.expired = 0;
+        assert_eq!(watch.one_more(&brake, 7), Silence::Usual);
         let mut watch = Watch::default();
         for _ in 0..30 {
             let _ = watch.one_more(&brake, 75);

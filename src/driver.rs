@@ -201,7 +201,7 @@ impl Engine {
                     return true;
                 }
             }
-            let late = word.tick().saturating_add(policy.ticks(policy.late_after())).saturating_add(lag);
+            let late = word.tick().saturating_add(worker.late_after(policy)).saturating_add(lag);
             // Whoever is held is late in any case, for that has its next beat file it anew.
             if !word.is_late() && (now >= late || now >= expiry) {
                 // From exactly the word seen: a beat since makes it not late.

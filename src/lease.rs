@@ -244,7 +244,7 @@ impl Lease {
     /// Has it run `ttl` from now, be that longer or shorter than it would have.
     ///
     /// # Errors
-    /// [`LeaseError::NotHeld`] when it has ended, [`LeaseError::OutOfRange`] when the policy allows no such ttl. Nothing was changed.
+    /// [`LeaseError::Gone`] when its holder's incarnation has ended, [`LeaseError::NotHeld`] when it has ended itself, [`LeaseError::OutOfRange`] when the policy allows no such ttl. Nothing was changed.
     pub fn renew(&self, ttl: Duration) -> Result<(), LeaseError> {
         let engine = &self.engine;
         let policy = engine.policy.load();
@@ -253,6 +253,9 @@ impl Lease {
         loop {
             if let Some(how) = word.end() {
                 return Err(LeaseError::NotHeld(engine.not_held(&self.cell, how)));
+            }
+            if !self.cell.holder.vitals.load().is_live() {
+                return Err(LeaseError::Gone);
             }
             let renewed = Word::held(engine.in_ticks(policy.ticks(ttl)));
             match self.cell.swap(word, renewed) {
@@ -362,7 +365,8 @@ impl Engine {
     /// The lease of that incarnation on `id`, if it holds one.
     pub(crate) fn held(self: &Arc<Self>, holder: &Arc<Worker>, id: &str) -> Option<Lease> {
         let cell = self.leases.get(id)?.value().clone();
-        let is_its = cell.is_held() && Arc::ptr_eq(&cell.holder, holder);
+        // Asked under the holder's lock: one that is just being granted may still be refused.
+        let is_its = Arc::ptr_eq(&cell.holder, holder) && lock(&holder.cold).holds(cell.token);
         is_its.then(|| Lease { engine: self.clone(), cell })
     }
 

@@ -112,8 +112,8 @@ pub struct Policy {
     /// With regular passes a dead worker is reaped between one and two ticks after its ttl. A finer tick wakes the driver more often, and
     /// costs beats nothing.
     pub tick: Duration,
-    /// A silence longer than this shows a worker as [`Late`](crate::Health::Late). Default half a ttl (`None`), which is
-    /// 30 s; up to `ttl`.
+    /// A silence longer than this shows a worker as [`Late`](crate::Health::Late). Default half of what the worker may be silent
+    /// (`None`), which is 30 s; up to `ttl`.
     ///
     /// Twice the interval of beats shows who missed one. It decides nothing; with `ttl` there are no events about it but for whom the
     /// brake holds, and the driver looks at each worker less often.

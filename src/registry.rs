@@ -16,7 +16,7 @@ use crate::session::Session;
 use crate::snapshot::{Snapshot, Stats};
 use crate::state::{EndReason, Incarnation, WorkerState};
 use crate::sync::lock;
-use crate::worker::{Deadline, Worker, WorkerInfo};
+use crate::worker::{Worker, WorkerInfo};
 
 /// The workers of one server. A handle: clones are the same registry.
 ///
@@ -85,7 +85,7 @@ impl Registry {
     /// [`UnknownWorker`]; nothing was changed.
     pub fn signal(&self, wid: &str, state: WorkerState) -> Result<WorkerState, UnknownWorker> {
         let worker = self.live(wid)?;
-        self.engine.tell_within(&worker, state, self.usual_deadline(state)).map_err(|_| UnknownWorker)
+        self.engine.tell_within(&worker, state, self.engine.usual_deadline(state)).map_err(|_| UnknownWorker)
     }
 
     /// Tells a worker `state` and by when it must have done it: whoever is told to quiet, holds no lease by then; whoever is told to
@@ -102,15 +102,16 @@ impl Registry {
         then: Overdue,
     ) -> Result<WorkerState, SignalError> {
         self.engine.policy.load().check_grace(grace).map_err(SignalError::OutOfRange)?;
-        let deadline = self.deadline(grace, then);
+        // Whoever is told to run has nothing to have done.
+        let deadline = (state > WorkerState::Running).then(|| self.engine.deadline(grace, then));
         let worker = self.live(wid).map_err(|_| SignalError::UnknownWorker)?;
-        self.engine.tell_within(&worker, state, Some(deadline)).map_err(|_| SignalError::UnknownWorker)
+        self.engine.tell_within(&worker, state, deadline).map_err(|_| SignalError::UnknownWorker)
     }
 
     /// Tells `state` to every worker that is registered throughout the call, as [`signal`](Registry::signal) does. Returns how many were told.
     pub fn signal_all(&self, state: WorkerState) -> usize {
         let workers: Vec<_> = self.engine.live().collect();
-        let deadline = self.usual_deadline(state);
+        let deadline = self.engine.usual_deadline(state);
         let told = |worker| self.engine.tell_within(worker, state, deadline).is_ok();
         workers.iter().filter(|(worker, _)| told(worker)).count()
     }
@@ -141,17 +142,6 @@ impl Registry {
 
     fn live(&self, wid: &str) -> Result<Arc<Worker>, UnknownWorker> {
         Ok(self.engine.workers.get(wid).ok_or(UnknownWorker)?.worker.clone())
-    }
-
-    fn usual_deadline(&self, state: WorkerState) -> Option<Deadline> {
-        let policy = self.engine.policy.load();
-        let grace = policy.grace.filter(|_| state == WorkerState::Terminate)?;
-        Some(self.deadline(grace, policy.overdue))
-    }
-
-    fn deadline(&self, grace: Duration, then: Overdue) -> Deadline {
-        let ticks = self.engine.policy.load().ticks(grace);
-        Deadline { tick: self.engine.in_ticks(ticks), then }
     }
 
     /// The workers that `selector` selects, in the order in which they joined: the preview of
@@ -195,7 +185,7 @@ impl Registry {
     pub fn signal_where(&self, selector: &Selector, state: WorkerState) -> usize {
         let policy = self.engine.policy.load();
         let workers: Vec<_> = self.engine.live().collect();
-        let deadline = self.usual_deadline(state);
+        let deadline = self.engine.usual_deadline(state);
         let told = workers.into_iter().filter(|(worker, _)| {
             let word = worker.vitals.load();
             let info = worker.info(word, &lock(&worker.cold), self.engine.now(), &policy);
@@ -221,7 +211,7 @@ impl Registry {
 
     /// As [`signal`](Registry::signal), for this incarnation only: a successor is left alone. Whether it was told.
     pub(crate) fn signal_incarnation(&self, wid: &Wid, incarnation: Incarnation, state: WorkerState) -> bool {
-        let deadline = self.usual_deadline(state);
+        let deadline = self.engine.usual_deadline(state);
         self.live(wid.as_str()).is_ok_and(|worker| {
             worker.incarnation == incarnation && self.engine.tell_within(&worker, state, deadline).is_ok()
         })

@@ -96,17 +96,12 @@ pub(crate) fn look_at(worker: &Worker, policy: &Policy) -> Option<u64> {
     }
     let mut look = word.tick().saturating_add(worker.ttl(policy)).saturating_add(2);
     if !word.is_late() {
-        look = look.min(late_at(word, policy));
+        look = look.min(word.tick().saturating_add(worker.late_after(policy)).saturating_add(2));
     }
     if let Some(deadline) = cold.deadline() {
         look = look.min(deadline.tick.saturating_add(2));
     }
     Some(look)
-}
-
-/// The tick at which a worker that is not heard again is late.
-pub(crate) fn late_at(word: Word, policy: &Policy) -> u64 {
-    word.tick().saturating_add(policy.ticks(policy.late_after())).saturating_add(2)
 }
 
 /// The first tick at which an ended worker's state is not remembered any more.

@@ -5,6 +5,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use dashmap::mapref::entry::Entry;
 
@@ -14,7 +15,7 @@ use crate::event::{self, Event};
 use crate::hangup::Hangup;
 use crate::hello::{Beat, Hello};
 use crate::plot::Line;
-use crate::policy::{Identity, Policy};
+use crate::policy::{Identity, Overdue, Policy};
 use crate::state::{EndReason, Incarnation, WorkerState};
 use crate::sync::lock;
 use crate::timer::Timer;
@@ -108,6 +109,17 @@ impl Engine {
         }
         wake.all(self);
         Ok(after.state())
+    }
+
+    /// The deadline that comes with a state if none is given.
+    pub(crate) fn usual_deadline(&self, state: WorkerState) -> Option<Deadline> {
+        let policy = self.policy.load();
+        let grace = policy.grace.filter(|_| state == WorkerState::Terminate)?;
+        Some(self.deadline(grace, policy.overdue))
+    }
+
+    pub(crate) fn deadline(&self, grace: Duration, then: Overdue) -> Deadline {
+        Deadline { tick: self.in_ticks(self.policy.load().ticks(grace)), then }
     }
 
     /// Cordons a worker or lifts the cordon. `false` if it was so already.
@@ -230,6 +242,10 @@ impl Engine {
         // Nobody can have it yet; held, so that nothing about it is published before its `Joined`.
         let mut cold = lock(&worker.cold);
         let id = cold.add(closer);
+        // One that comes back as it was told before is held to it, too.
+        if let Some(deadline) = self.usual_deadline(state) {
+            cold.work().deadline = Some(deadline);
+        }
         insert(worker.clone());
         let counters = &self.counters;
         counters.live[state as usize].fetch_add(1, Ordering::Relaxed);

@@ -19,7 +19,7 @@ use slab::Slab;
 
 use crate::clock;
 use crate::hello::{Hello, Wid};
-use crate::lease::{Cell, LeaseInfo};
+use crate::lease::{Cell, LeaseInfo, Token};
 use crate::plot::{Line, Place, Plot};
 use crate::policy::{Overdue, Policy};
 use crate::state::{Health, Incarnation, WorkerState};
@@ -159,6 +159,11 @@ impl Cold {
         self.work.as_ref()?.deadline
     }
 
+    /// Whether it holds this lease.
+    pub(crate) fn holds(&self, token: Token) -> bool {
+        self.work.as_ref().is_some_and(|work| work.leases.contains_key(&token.get()))
+    }
+
     /// What it holds, in the order in which it got it.
     pub(crate) fn held(&self) -> Arc<[LeaseInfo]> {
         self.work.iter().flat_map(|work| work.leases.values()).map(|cell| cell.info()).collect()
@@ -200,6 +205,14 @@ impl Worker {
         }
     }
 
+    /// After how many ticks of silence it is late: as the policy says, or after half of what it may be silent.
+    pub(crate) fn late_after(&self, policy: &Policy) -> u64 {
+        match policy.late_after {
+            Some(late_after) => policy.ticks(late_after),
+            None => self.ttl(policy).div_ceil(2),
+        }
+    }
+
     /// Gives it a ttl of its own, in ticks; 0 = the policy's.
     pub(crate) fn set_ttl(&self, ttl: u64) {
         // Relaxed: as in `ttl`.
@@ -220,6 +233,7 @@ impl Worker {
     /// Its public description, with `word` as its state and the age of that word's tick at `now`. `cold` is its own.
     pub(crate) fn info(self: &Arc<Self>, word: Word, cold: &Cold, now: u64, policy: &Policy) -> WorkerInfo {
         let since = |tick: u64| clock::span(now.saturating_sub(tick), policy.tick);
+        let silent_ticks = now.saturating_sub(word.tick());
         let age = since(word.tick());
         let pulse = self.pulse();
         let work = cold.work.as_deref();
@@ -227,11 +241,15 @@ impl Worker {
         WorkerInfo {
             incarnation: self.incarnation,
             state: word.state(),
-            health: if word.is_late() || age > policy.late_after() { Health::Late } else { Health::Live },
+            health: if word.is_late() || silent_ticks > self.late_after(policy) {
+                Health::Late
+            } else {
+                Health::Live
+            },
             cordoned: word.is_cordoned(),
             connections: word.connections(),
             age,
-            silent_ticks: now.saturating_sub(word.tick()),
+            silent_ticks,
             connected_for: since(self.since),
             ttl: clock::span(self.ttl(policy), policy.tick),
             beats: pulse.beats(),

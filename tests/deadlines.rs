@@ -199,3 +199,34 @@ fn a_pause_of_the_engine_moves_it() {
     driven.ticks(2);
     assert!(session.state().is_err());
 }
+
+#[test]
+fn whoever_comes_back_as_terminate_is_held_to_it_again() {
+    let mut driven = Driven::new(|policy| (policy.grace, policy.overdue) = (Some(GRACE), Overdue::Leave));
+    let events = driven.registry.subscribe(100);
+    let silent = join(&driven.registry, "w");
+    driven.registry.signal("w", WorkerState::Terminate).unwrap();
+    while driven.is_live("w") {
+        driven.ticks(1);
+    }
+    drop(silent);
+    let back = join(&driven.registry, "w");
+    assert_eq!(back.state(), Ok(WorkerState::Terminate));
+    while events.try_recv().is_some() {}
+    wait(&mut driven, from_ref(&back));
+    let late = std::iter::from_fn(|| events.try_recv()).map(Result::unwrap).collect();
+    assert_eq!(overdue(late).len(), 1);
+}
+
+#[test]
+fn who_is_told_to_run_has_nothing_to_do_in_time() {
+    let mut driven = Driven::new(|_| {});
+    let events = driven.registry.subscribe(100);
+    let session = join(&driven.registry, "w");
+    driven.registry.signal_within("w", WorkerState::Running, GRACE, Overdue::End).unwrap();
+    let lease = session.lease("job", Duration::from_secs(60)).unwrap();
+    driven.registry.signal("w", WorkerState::Quiet).unwrap();
+    wait(&mut driven, from_ref(&session));
+    assert!(lease.is_held());
+    assert!(overdue(std::iter::from_fn(|| events.try_recv()).map(Result::unwrap).collect()).is_empty());
+}

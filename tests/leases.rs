@@ -226,6 +226,7 @@ fn at_expiry_it_goes_on_after_its_holder_may_be_completed_and_runs_out_once() {
     driven.ticks(13);
     assert!(session.state().is_err() && completed.is_held() && expires.is_held());
     assert!(lost(&events(&subscriber)).is_empty());
+    assert_eq!(expires.renew(50 * TICK), Err(LeaseError::Gone), "the dead prolong nothing");
     completed.complete().unwrap();
     driven.ticks(36);
     assert!(expires.is_held());

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::{Driven, TICK, TTL, beat_all, hello, join, now, registry, wait_for};
-use heartwheel::{ConnectError, InvalidHello, Policy, Reaper, Session, TtlError};
+use heartwheel::{ConnectError, Health, InvalidHello, Policy, Reaper, Session, TtlError};
 
 /// How long the worker is live from now on without a beat.
 fn lives_for(driven: &mut Driven, session: &Session) -> Duration {
@@ -154,4 +154,23 @@ fn the_reapers_thread_hears_of_a_shorter_one_at_once() {
     session.set_ttl(Some(TICK)).unwrap();
     wait_for("its end", || session.state().is_err());
     assert!(from.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn it_is_late_after_half_of_it_unless_the_policy_says_when() {
+    for (own, late_after) in [(40, None), (4, None), (40, Some(3))] {
+        let mut driven = Driven::new(|policy| policy.late_after = late_after.map(|ticks| ticks * TICK));
+        let _session = driven.registry.connect(hello("w").ttl(own * TICK), |_| {}).unwrap();
+        let late = late_after.unwrap_or(own / 2);
+        driven.ticks(late);
+        assert_eq!(
+            (driven.registry.get("w").unwrap().health(), driven.registry.stats().late),
+            (Health::Live, 0)
+        );
+        driven.ticks(2);
+        assert_eq!(
+            (driven.registry.get("w").unwrap().health(), driven.registry.stats().late),
+            (Health::Late, 1)
+        );
+    }
 }
