@@ -29,7 +29,7 @@ pub(crate) struct RwLockMap {
 }
 
 impl Fleet for RwLockMap {
-    const NAME: &'static str = "RwLock<HashMap>, two locks a beat";
+    const NAME: &'static str = "one map, two locks a beat";
 
     type Handle = String;
 
