@@ -19,7 +19,7 @@ use crate::event::{Event, NotDone};
 use crate::hangup::Hangup;
 use crate::policy::{Overdue, Policy};
 use crate::state::EndReason;
-use crate::sync::lock;
+use crate::sync::{Sum as _, lock};
 use crate::timer::{Timer, has_done, remembered_until};
 use crate::vitals::{Change, Word};
 use crate::wheel::{Step, Wheel};
@@ -158,8 +158,7 @@ impl Engine {
         // A pause while nobody was there is nobody's concern.
         let gap = gap.filter(|_| !driver.idle);
         if let Some(gap) = gap {
-            // Relaxed: a counter.
-            self.counters.gaps.fetch_add(1, Ordering::Relaxed);
+            self.counters.gaps.up(1);
             self.bus.publish(|| Event::Gap(gap));
         }
         gap
@@ -238,9 +237,8 @@ impl Engine {
 
     /// A worker is late, under its lock.
     fn settle_late(&self, worker: &Arc<Worker>, cold: &Cold, change: Change, policy: &Policy, now: u64) {
-        // Relaxed: counters.
-        self.counters.late.fetch_add(1, Ordering::Relaxed);
-        self.counters.transitions.fetch_add(1, Ordering::Relaxed);
+        self.counters.late.up(1);
+        self.counters.transition();
         self.bus.publish(|| Event::Late(worker.info(change.after, cold, now, policy)));
     }
 
@@ -255,8 +253,7 @@ impl Engine {
         now: u64,
     ) -> bool {
         let then = deadline.then;
-        // Relaxed: a counter.
-        self.counters.overdue.fetch_add(1, Ordering::Relaxed);
+        self.counters.overdue.up(1);
         self.bus.publish(|| {
             Event::Overdue(NotDone { worker: worker.info(word, cold, now, policy), held: cold.held(), then })
         });
@@ -275,8 +272,8 @@ impl Engine {
             Silence::Usual => return None,
             Silence::Held => {}
             Silence::Begins { fleet, expired } => {
-                // Relaxed: counters.
-                self.counters.mass_silences.fetch_add(1, Ordering::Relaxed);
+                self.counters.mass_silences.up(1);
+                // Relaxed: a flag for display.
                 self.counters.holding.store(true, Ordering::Relaxed);
                 self.bus.publish(|| Event::MassSilence { fleet, expired });
             }
@@ -314,10 +311,8 @@ impl Engine {
     /// Sweeps the wheel when stale entries outnumber the others, or when deadlines became earlier.
     fn sweep(&self, driver: &mut Driver, budget: usize, policy: &Policy) -> bool {
         let counters = &self.counters;
-        // Relaxed: a bound that need not be exact.
-        let needed = counters.live()
-            + counters.remembered.load(Ordering::Relaxed)
-            + counters.leases.load(Ordering::Relaxed);
+        // A bound that need not be exact.
+        let needed = counters.live() + counters.remembered.get() + counters.leases.get();
         if !driver.sweeping && !driver.refile && driver.wheel.len() <= 2 * needed + STALE_ALLOWED {
             return false;
         }

@@ -30,7 +30,7 @@ use crate::lease::Cell;
 use crate::plot::Plots;
 use crate::policy::Policy;
 use crate::snapshot::Latest;
-use crate::sync::lock;
+use crate::sync::{Sum, lock};
 use crate::timer::Timer;
 use crate::vitals::Word;
 use crate::worker::{Entry, Worker};
@@ -107,9 +107,14 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
+    /// Something has changed that a snapshot shows.
+    pub(crate) fn transition(&self) {
+        // Release: pairs with the Acquire of `Engine::snapshot`; who builds one by this number sees what was changed.
+        self.transitions.fetch_add(1, Ordering::Release);
+    }
+
     pub(crate) fn live(&self) -> usize {
-        // Relaxed: each counter stands for itself, here and wherever counters are read or written.
-        self.live.iter().map(|count| count.load(Ordering::Relaxed)).sum()
+        self.live.iter().map(Sum::get).sum()
     }
 }
 
@@ -220,6 +225,7 @@ impl Engine {
     fn call_driver_if_parked(&self) {
         // SeqCst: pairs with the fence of `park`. Either this thread sees `parked`, or that one sees the inbox.
         fence(Ordering::SeqCst);
+        // Relaxed: the fence orders it.
         if self.parked.load(Ordering::Relaxed) {
             self.call_driver();
         }
@@ -227,6 +233,7 @@ impl Engine {
 
     /// Sleeps until somebody connects, or calls. The engine's time stands still meanwhile: there is nobody to wait for.
     pub(crate) fn park(&self) {
+        // Relaxed: the fence orders it.
         self.parked.store(true, Ordering::Relaxed);
         // SeqCst: pairs with the fence of `call_driver_if_parked`.
         fence(Ordering::SeqCst);
@@ -234,6 +241,7 @@ impl Engine {
             lock(&self.driver).pause();
             let _ = self.wakeup.1.recv();
         }
+        // Relaxed: a call that comes for nothing does no harm.
         self.parked.store(false, Ordering::Relaxed);
     }
 }

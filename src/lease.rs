@@ -24,7 +24,7 @@ use crate::event::{Event, Lost};
 use crate::hello::Wid;
 use crate::policy::{Policy, Recover};
 use crate::state::{Incarnation, WorkerState};
-use crate::sync::lock;
+use crate::sync::{Sum as _, lock};
 use crate::timer::Timer;
 use crate::worker::{Cold, Worker};
 
@@ -318,8 +318,8 @@ impl Engine {
         let id = SmolStr::new(id);
         let (now, until) = (self.now(), self.in_ticks(policy.ticks(ttl)));
         let make = || {
-            // Before anyone can end it. Relaxed: a counter.
-            self.counters.leases.fetch_add(1, Ordering::Relaxed);
+            // Before anyone can end it.
+            self.counters.leases.up(1);
             Arc::new(Cell {
                 word: AtomicU64::new(Word::held(until).0),
                 filed: AtomicU64::new(u64::MAX),
@@ -346,8 +346,7 @@ impl Engine {
         if let Err(refused) = may_hold(holder) {
             drop(cold);
             if cell.end(LeaseEnd::Released).is_ok() {
-                // Relaxed: a counter.
-                self.counters.leases.fetch_sub(1, Ordering::Relaxed);
+                self.counters.leases.down(1);
             }
             self.forget_lease(&cell);
             return Err(refused);
@@ -387,9 +386,8 @@ impl Engine {
     }
 
     fn count_end(&self, end: LeaseEnd) {
-        // Relaxed: counters.
-        self.counters.leases.fetch_sub(1, Ordering::Relaxed);
-        self.counters.leases_ended[end as usize].fetch_add(1, Ordering::Relaxed);
+        self.counters.leases.down(1);
+        self.counters.leases_ended[end as usize].up(1);
     }
 
     /// Takes an ended lease out of the map, if it is still the one under its id.

@@ -84,6 +84,7 @@ impl Line {
         if let Some(rss_kb) = beat.rss_kb
             && self.rss_kb.load(Ordering::Relaxed) != rss_kb
         {
+            // Relaxed: as above.
             self.rss_kb.store(rss_kb, Ordering::Relaxed);
         }
         let interval = change.after.tick() - change.before.tick();

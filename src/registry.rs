@@ -183,30 +183,27 @@ impl Registry {
     /// decides nothing. It is told as the incarnation that was looked at, never as a successor. Workers that join meanwhile may be
     /// missed.
     pub fn signal_where(&self, selector: &Selector, state: WorkerState) -> usize {
-        let policy = self.engine.policy.load();
-        let workers: Vec<_> = self.engine.live().collect();
         let deadline = self.engine.usual_deadline(state);
-        let told = workers.into_iter().filter(|(worker, _)| {
-            let word = worker.vitals.load();
-            let info = worker.info(word, &lock(&worker.cold), self.engine.now(), &policy);
-            word.is_live()
-                && selector.matches(&info)
-                && self.engine.tell_within(worker, state, deadline).is_ok()
-        });
-        told.count()
+        self.each_where(selector, |worker| self.engine.tell_within(worker, state, deadline).is_ok())
     }
 
     /// Cordons the workers that `selector` selects, or lifts that: [`cordon`](Registry::cordon) for many, with the consistency of
     /// [`signal_where`](Registry::signal_where). Returns for how many it changed.
     pub fn cordon_where(&self, selector: &Selector, cordoned: bool) -> usize {
+        self.each_where(selector, |worker| self.engine.cordon(worker, cordoned).unwrap_or(false))
+    }
+
+    /// Does `act` with each worker that `selector` selects when it is looked at; counts for how many it answered `true`.
+    fn each_where(&self, selector: &Selector, act: impl Fn(&Arc<Worker>) -> bool) -> usize {
         let policy = self.engine.policy.load();
+        // First everyone, then who matches: a costly selector must not hold a shard.
         let workers: Vec<_> = self.engine.live().collect();
-        let changed = workers.into_iter().filter(|(worker, _)| {
+        let acted = workers.iter().filter(|(worker, _)| {
             let word = worker.vitals.load();
             let info = worker.info(word, &lock(&worker.cold), self.engine.now(), &policy);
-            word.is_live() && selector.matches(&info) && self.engine.cordon(worker, cordoned).unwrap_or(false)
+            word.is_live() && selector.matches(&info) && act(worker)
         });
-        changed.count()
+        acted.count()
     }
 
     /// As [`signal`](Registry::signal), for this incarnation only: a successor is left alone. Whether it was told.

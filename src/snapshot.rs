@@ -13,7 +13,7 @@ use arc_swap::ArcSwapOption;
 use crate::engine::Engine;
 use crate::lease::LeaseEnd;
 use crate::state::{EndReason, WorkerState};
-use crate::sync::lock;
+use crate::sync::{Sum as _, lock};
 use crate::worker::WorkerInfo;
 
 /// All live workers, in the order in which they joined; from [`Registry::snapshot`](crate::Registry::snapshot).
@@ -84,37 +84,33 @@ impl Engine {
 
     pub(crate) fn stats(&self) -> Stats {
         let counters = &self.counters;
-        // Relaxed: every number by itself.
-        let live = WorkerState::ALL.map(|state| counters.live[state as usize].load(Ordering::Relaxed));
-        // Relaxed: as above.
-        let ended = |reason: EndReason| counters.ended[reason as usize].load(Ordering::Relaxed);
-        // Relaxed: as above.
-        let leases = |end: LeaseEnd| counters.leases_ended[end as usize].load(Ordering::Relaxed);
+        let live = WorkerState::ALL.map(|state| counters.live[state as usize].get());
+        let ended = |reason: EndReason| counters.ended[reason as usize].get();
+        let leases = |end: LeaseEnd| counters.leases_ended[end as usize].get();
         Stats {
-            // Relaxed: as above.
-            late: counters.late.load(Ordering::Relaxed),
-            leases: counters.leases.load(Ordering::Relaxed),
+            late: counters.late.get(),
+            leases: counters.leases.get(),
             leases_completed: leases(LeaseEnd::Completed),
             leases_failed: leases(LeaseEnd::Failed),
             leases_released: leases(LeaseEnd::Released),
             leases_expired: leases(LeaseEnd::Expired),
             leases_lost_with_holder: leases(LeaseEnd::HolderEnded),
-            overdue: counters.overdue.load(Ordering::Relaxed),
-            mass_silences: counters.mass_silences.load(Ordering::Relaxed),
+            overdue: counters.overdue.get(),
+            mass_silences: counters.mass_silences.get(),
+            // Relaxed: a flag for display.
             holding: counters.holding.load(Ordering::Relaxed),
             running: live[0],
             quiet: live[1],
             terminate: live[2],
-            // Relaxed: as above, also for the others.
-            connections: counters.connections.load(Ordering::Relaxed),
-            joined: counters.joined.load(Ordering::Relaxed),
+            connections: counters.connections.get(),
+            joined: counters.joined.get(),
             left: ended(EndReason::Left),
             expired: ended(EndReason::Expired),
             superseded: ended(EndReason::Superseded),
-            remembered: counters.remembered.load(Ordering::Relaxed),
-            not_remembered: counters.not_remembered.load(Ordering::Relaxed),
-            gaps: counters.gaps.load(Ordering::Relaxed),
-            filed: counters.filed.load(Ordering::Relaxed),
+            remembered: counters.remembered.get(),
+            not_remembered: counters.not_remembered.get(),
+            gaps: counters.gaps.get(),
+            filed: counters.filed.get(),
             uptime: crate::clock::span(self.now(), self.policy.load().tick),
         }
     }

@@ -15,3 +15,38 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// A sum that is kept as things happen. Each number stands for itself: no other memory is read by what it says, so every access is
+/// relaxed.
+pub(crate) trait Sum {
+    type Number;
+    fn up(&self, by: Self::Number);
+    fn down(&self, by: Self::Number);
+    fn get(&self) -> Self::Number;
+}
+
+macro_rules! sum {
+    ($atomic:ty, $number:ty) => {
+        impl Sum for $atomic {
+            type Number = $number;
+
+            fn up(&self, by: $number) {
+                // Relaxed, as of all sums.
+                self.fetch_add(by, std::sync::atomic::Ordering::Relaxed);
+            }
+
+            fn down(&self, by: $number) {
+                // Relaxed, as of all sums.
+                self.fetch_sub(by, std::sync::atomic::Ordering::Relaxed);
+            }
+
+            fn get(&self) -> $number {
+                // Relaxed, as of all sums.
+                self.load(std::sync::atomic::Ordering::Relaxed)
+            }
+        }
+    };
+}
+
+sum!(std::sync::atomic::AtomicU64, u64);
+sum!(std::sync::atomic::AtomicUsize, usize);

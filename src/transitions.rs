@@ -17,7 +17,7 @@ use crate::hello::{Beat, Hello};
 use crate::plot::Line;
 use crate::policy::{Identity, Overdue, Policy};
 use crate::state::{EndReason, Incarnation, WorkerState};
-use crate::sync::lock;
+use crate::sync::{Sum as _, lock};
 use crate::timer::Timer;
 use crate::vitals::{Change, Ended, MAX_CONNECTIONS, NotHeard, NotJoined, Word};
 use crate::worker::{Closer, Cold, Deadline, Worker, WorkerInfo};
@@ -56,9 +56,8 @@ impl Engine {
     /// The duties of a beat of a late worker, under its lock.
     fn settle_back(&self, worker: &Arc<Worker>, cold: &Cold, change: Change) {
         if change.before.is_late() {
-            // Relaxed: counters, here and below.
-            self.counters.late.fetch_sub(1, Ordering::Relaxed);
-            self.counters.transitions.fetch_add(1, Ordering::Relaxed);
+            self.counters.late.down(1);
+            self.counters.transition();
             let back = || Event::Back { wid: worker.hello.wid.clone(), incarnation: worker.incarnation };
             self.bus.publish_about(back, || self.info(worker, change.after, cold));
             // Its entry is where the silence that is over would have ended; the next one may be told of before.
@@ -89,9 +88,9 @@ impl Engine {
         let mut wake = Wake::default();
         if before.state() < after.state() {
             let counters = &self.counters;
-            counters.live[before.state() as usize].fetch_sub(1, Ordering::Relaxed);
-            counters.live[after.state() as usize].fetch_add(1, Ordering::Relaxed);
-            counters.transitions.fetch_add(1, Ordering::Relaxed);
+            counters.live[before.state() as usize].down(1);
+            counters.live[after.state() as usize].up(1);
+            counters.transition();
             let told = || Event::Told {
                 wid: worker.hello.wid.clone(),
                 incarnation: worker.incarnation,
@@ -129,7 +128,7 @@ impl Engine {
         if before == after {
             return Ok(false);
         }
-        self.counters.transitions.fetch_add(1, Ordering::Relaxed);
+        self.counters.transition();
         let event =
             || Event::Cordoned { wid: worker.hello.wid.clone(), incarnation: worker.incarnation, cordoned };
         self.bus.publish_about(event, || self.info(worker, after, &cold));
@@ -191,8 +190,8 @@ impl Engine {
                             old.record(interval);
                         }
                         let id = cold.add(closer);
-                        self.counters.connections.fetch_add(1, Ordering::Relaxed);
-                        self.counters.transitions.fetch_add(1, Ordering::Relaxed);
+                        self.counters.connections.up(1);
+                        self.counters.transition();
                         drop(cold);
                         drop(place);
                         if let Some(ttl) = hello.ttl {
@@ -248,10 +247,10 @@ impl Engine {
         }
         insert(worker.clone());
         let counters = &self.counters;
-        counters.live[state as usize].fetch_add(1, Ordering::Relaxed);
-        counters.connections.fetch_add(1, Ordering::Relaxed);
-        counters.joined.fetch_add(1, Ordering::Relaxed);
-        counters.transitions.fetch_add(1, Ordering::Relaxed);
+        counters.live[state as usize].up(1);
+        counters.connections.up(1);
+        counters.joined.up(1);
+        counters.transition();
         self.bus.publish(|| Event::Joined(worker.info(word, &cold, now, &policy)));
         drop(cold);
         self.file(Timer::Worker(worker.clone()));
@@ -266,8 +265,8 @@ impl Engine {
         let connection = cold.remove(id);
         if let Ok(change) = worker.vitals.update(|word| word.parted(self.now())) {
             if change.after.is_live() {
-                self.counters.connections.fetch_sub(1, Ordering::Relaxed);
-                self.counters.transitions.fetch_add(1, Ordering::Relaxed);
+                self.counters.connections.down(1);
+                self.counters.transition();
             } else {
                 wake = self.settle_end(worker, &mut cold, change, &policy);
                 // Its entry in the wheel may be due much later than that; this one is in time to give back the room.
@@ -298,18 +297,18 @@ impl Engine {
         let Change { before, after } = change;
         let Some(reason) = after.end() else { return Wake::default() };
         let counters = &self.counters;
-        counters.live[before.state() as usize].fetch_sub(1, Ordering::Relaxed);
-        counters.connections.fetch_sub(before.connections() as usize, Ordering::Relaxed);
-        counters.late.fetch_sub(usize::from(before.is_late()), Ordering::Relaxed);
-        counters.ended[reason as usize].fetch_add(1, Ordering::Relaxed);
-        counters.transitions.fetch_add(1, Ordering::Relaxed);
+        counters.live[before.state() as usize].down(1);
+        counters.connections.down(before.connections() as usize);
+        counters.late.down(usize::from(before.is_late()));
+        counters.ended[reason as usize].up(1);
+        counters.transition();
         if is_remembered(after, policy) {
             let room = |remembered| (remembered < policy.max_remembered).then_some(remembered + 1);
             // One step: several may end at once, and there may be room for one.
             if counters.remembered.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_ok() {
                 cold.remembered = true;
             } else {
-                counters.not_remembered.fetch_add(1, Ordering::Relaxed);
+                counters.not_remembered.up(1);
             }
         }
         self.bus.publish(|| {
@@ -342,7 +341,7 @@ impl Engine {
     /// Its state is remembered no longer.
     pub(crate) fn forget(&self, cold: &mut Cold) {
         if std::mem::take(&mut cold.remembered) {
-            self.counters.remembered.fetch_sub(1, Ordering::Relaxed);
+            self.counters.remembered.down(1);
         }
     }
 
