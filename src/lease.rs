@@ -11,7 +11,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use dashmap::mapref::entry::Entry;
@@ -114,6 +114,8 @@ pub(crate) struct Cell {
     /// As in `Worker`: where its valid entry is filed.
     pub(crate) filed: AtomicU64,
     token: Token,
+    /// It was granted, and not only prepared; set under the holder's lock.
+    granted: AtomicBool,
     /// The tick at which it was granted.
     pub(crate) since: u64,
     recover: Recover,
@@ -326,6 +328,7 @@ impl Engine {
                 // Relaxed: only the number counts; the shard that is held orders those of one id.
                 token: Token(self.tokens.fetch_add(1, Ordering::Relaxed)),
                 since: now,
+                granted: AtomicBool::new(false),
                 recover,
                 id: id.clone(),
                 holder: holder.clone(),
@@ -351,11 +354,9 @@ impl Engine {
             self.forget_lease(&cell);
             return Err(refused);
         }
-        // Another connection of its holder may have found it in the map and ended it already; whoever ends it from here on takes it
-        // out again, under this lock.
-        if cell.is_held() {
-            cold.work().leases.insert(cell.token.0, cell.clone());
-        }
+        cold.work().leases.add(cell.clone());
+        // Release: pairs with the Acquire of `held`. Nobody can have ended it before.
+        cell.granted.store(true, Ordering::Release);
         drop(cold);
         self.file(Timer::Lease(cell.clone()));
         Ok(Lease { engine: self.clone(), cell })
@@ -364,8 +365,9 @@ impl Engine {
     /// The lease of that incarnation on `id`, if it holds one.
     pub(crate) fn held(self: &Arc<Self>, holder: &Arc<Worker>, id: &str) -> Option<Lease> {
         let cell = self.leases.get(id)?.value().clone();
-        // Asked under the holder's lock: one that is just being granted may still be refused.
-        let is_its = Arc::ptr_eq(&cell.holder, holder) && lock(&holder.cold).holds(cell.token);
+        // Acquire: pairs with the Release of `lease`. One that is just being granted may still be refused.
+        let is_its =
+            Arc::ptr_eq(&cell.holder, holder) && cell.granted.load(Ordering::Acquire) && cell.is_held();
         is_its.then(|| Lease { engine: self.clone(), cell })
     }
 
@@ -374,7 +376,7 @@ impl Engine {
         cell.end(end).map_err(|how| self.not_held(cell, how))?;
         let mut cold = lock(&cell.holder.cold);
         let work = cold.work();
-        work.leases.remove(&cell.token.0);
+        work.leases.one_ended();
         if end == LeaseEnd::Completed {
             work.completed += 1;
             work.last_completion = Some(self.now());
@@ -406,7 +408,7 @@ impl Engine {
     #[must_use = "they are still in the map"]
     pub(crate) fn lose_leases(&self, holder: &Arc<Worker>, cold: &mut Cold) -> Vec<Arc<Cell>> {
         let Some(work) = &mut cold.work else { return Vec::new() };
-        let mut lost: Vec<_> = std::mem::take(&mut work.leases).into_values().collect();
+        let mut lost = work.leases.take();
         lost.retain(|cell| cell.recover == Recover::AtDeath && cell.end(LeaseEnd::HolderEnded).is_ok());
         if lost.is_empty() {
             return lost;
@@ -449,7 +451,7 @@ impl Engine {
             let mut cold = lock(&cell.holder.cold);
             if cell.swap(word, word.ended(LeaseEnd::Expired)).is_ok() {
                 if let Some(work) = &mut cold.work {
-                    work.leases.remove(&cell.token.0);
+                    work.leases.one_ended();
                 }
                 self.count_end(LeaseEnd::Expired);
                 self.publish_lost(&cell.holder, &cold, LeaseEnd::Expired, std::slice::from_ref(cell));

@@ -10,6 +10,7 @@ mod error;
 mod event;
 mod hangup;
 mod hello;
+mod holding;
 mod lease;
 mod plot;
 mod policy;

@@ -7,7 +7,6 @@
 //! - Lock order: shard of the map, then `cold`, then the publishers' lock. Whoever holds `cold` never touches the map.
 //! - Closers and wakers are user code: they are taken out under the lock, and called after it is gone (G11).
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::Ordering;
@@ -19,7 +18,8 @@ use slab::Slab;
 
 use crate::clock;
 use crate::hello::{Hello, Wid};
-use crate::lease::{Cell, LeaseInfo, Token};
+use crate::holding::Holding;
+use crate::lease::LeaseInfo;
 use crate::plot::{Line, Place, Plot};
 use crate::policy::{Overdue, Policy};
 use crate::state::{Health, Incarnation, WorkerState};
@@ -85,8 +85,7 @@ pub(crate) struct Cold {
 /// What a worker holds and has done.
 #[derive(Default)]
 pub(crate) struct Work {
-    /// The leases it holds, by their tokens, which is the order in which it got them.
-    pub(crate) leases: BTreeMap<u64, Arc<Cell>>,
+    pub(crate) leases: Holding,
     pub(crate) completed: u64,
     /// The tick of the last completion.
     pub(crate) last_completion: Option<u64>,
@@ -159,14 +158,9 @@ impl Cold {
         self.work.as_ref()?.deadline
     }
 
-    /// Whether it holds this lease.
-    pub(crate) fn holds(&self, token: Token) -> bool {
-        self.work.as_ref().is_some_and(|work| work.leases.contains_key(&token.get()))
-    }
-
     /// What it holds, in the order in which it got it.
     pub(crate) fn held(&self) -> Arc<[LeaseInfo]> {
-        self.work.iter().flat_map(|work| work.leases.values()).map(|cell| cell.info()).collect()
+        self.work.iter().flat_map(|work| work.leases.iter()).map(|cell| cell.info()).collect()
     }
 }
 
@@ -237,7 +231,7 @@ impl Worker {
         let age = since(word.tick());
         let pulse = self.pulse();
         let work = cold.work.as_deref();
-        let oldest = work.and_then(|work| Some(work.leases.first_key_value()?.1.since));
+        let oldest = work.and_then(|work| Some(work.leases.oldest()?.since));
         WorkerInfo {
             incarnation: self.incarnation,
             state: word.state(),

@@ -164,8 +164,13 @@ impl World {
             }
             Op::Renew { id, halves } => {
                 if let Some(held) = self.held.get_mut(&id) {
-                    held.lease.renew(TICK / 2 * halves).unwrap();
-                    (held.from, held.halves) = (self.time, halves);
+                    let info = held.lease.info();
+                    let holder = self.driven.registry.get(info.wid.as_str());
+                    let lives = holder.is_some_and(|worker| worker.incarnation() == info.incarnation);
+                    match held.lease.renew(TICK / 2 * halves) {
+                        Ok(()) => (held.from, held.halves) = (self.time, halves),
+                        Err(error) => assert_eq!((error, lives), (LeaseError::Gone, false)),
+                    }
                 }
             }
             Op::End { id, how } => {
