@@ -25,7 +25,7 @@ fn the_second_silence_is_told_of_as_soon_as_the_first() {
 
 #[test]
 fn a_state_is_not_remembered_for_a_long_ttl_of_its_own() {
-    let mut driven = Driven::new(|_| {});
+    let mut driven = Driven::new(|policy| policy.late_after = Some(policy.ttl / 2));
     let hello = hello("w").ttl(Duration::from_secs(100));
     let session = driven.registry.connect(hello, |_| {}).unwrap();
     driven.registry.signal("w", WorkerState::Quiet).unwrap();
