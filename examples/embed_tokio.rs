@@ -30,8 +30,9 @@ async fn serve(registry: Registry, stream: TcpStream) -> Result<(), Error> {
                 Some(_) => write.write_all(b"what?\n").await?,
                 None => return Ok(()),
             },
-            told = session.changed(known) => {
-                known = told?;
+            // After the end there is nothing told any more, and `closed` says why.
+            Ok(told) = session.changed(known) => {
+                known = told;
                 write.write_all(format!("{known}\n").as_bytes()).await?;
             }
             reason = &mut closed => {
