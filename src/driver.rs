@@ -20,7 +20,7 @@ use crate::hangup::Hangup;
 use crate::policy::{Overdue, Policy};
 use crate::state::EndReason;
 use crate::sync::{Sum as _, lock};
-use crate::timer::{Timer, has_done, remembered_until};
+use crate::timer::{self, has_done, remembered_until};
 use crate::vitals::{Change, Word};
 use crate::wheel::{Step, Wheel};
 use crate::worker::{Cold, Deadline, Worker};
@@ -48,7 +48,7 @@ pub struct Pass {
 #[derive(Debug)]
 pub(crate) struct Driver {
     time: Timekeeper,
-    wheel: Wheel<Timer>,
+    wheel: Wheel<Arc<Worker>>,
     silence: Watch,
     /// Nothing was filed when the last pass ended.
     idle: bool,
@@ -97,9 +97,9 @@ impl Engine {
         let mut expired = 0;
         // Half of it at the most: a storm of newcomers must not keep the dead alive.
         while left > budget / 2 {
-            let Some(timer) = self.inbox.pop() else { break };
+            let Some(worker) = self.inbox.pop() else { break };
             left -= 1;
-            timer.file(&mut driver.wheel, &policy);
+            timer::file(worker, &mut driver.wheel, &policy);
         }
         let tick = driver.held.unwrap_or(driver.time.elapsed());
         let mut idle = false;
@@ -107,15 +107,10 @@ impl Engine {
             left -= 1;
             match driver.wheel.poll(tick) {
                 // Stale: it was filed earlier since, and has been looked at.
-                Step::Due(due, timer) if !timer.is_filed(due) => {}
-                Step::Due(_, Timer::Worker(worker)) => {
+                Step::Due(due, worker) if worker.filed() != due => {}
+                Step::Due(_, worker) => {
+                    left = left.saturating_sub(self.expire_due_leases(&driver, &worker, left.max(1)));
                     expired += usize::from(self.judge(&mut driver, worker, &policy, &mut wake));
-                }
-                Step::Due(_, Timer::Lease(cell)) => {
-                    let (now, lag) = (driver.time.elapsed(), driver.time.long_lag());
-                    if let Some(due) = self.judge_lease(&cell, now, lag) {
-                        Timer::Lease(cell).file_under(due, &mut driver.wheel);
-                    }
                 }
                 Step::Moved => {}
                 Step::Idle => idle = true,
@@ -162,6 +157,14 @@ impl Engine {
             self.bus.publish(|| Event::Gap(gap));
         }
         gap
+    }
+
+    /// Those of a worker's leases that have run out, at most `budget` of them. Returns how many.
+    fn expire_due_leases(&self, driver: &Driver, worker: &Arc<Worker>, budget: usize) -> usize {
+        let (now, lag) = (driver.time.elapsed(), driver.time.long_lag());
+        let lost = self.expire_leases(worker, &mut lock(&worker.cold), now, lag, budget);
+        self.forget_leases(&lost);
+        lost.len()
     }
 
     /// A worker's entry came due: expired (`true`), filed again, or gone.
@@ -212,10 +215,13 @@ impl Engine {
             }
             let late = if worker.vitals.load().is_late() { u64::MAX } else { late };
             let expiry = if now >= expiry { held.unwrap_or(expiry) } else { expiry };
-            break expiry.min(late).min(cold.deadline().map_or(u64::MAX, due));
+            let deadline = cold.deadline().map_or(u64::MAX, due);
+            let lease = cold.first_lease_due().map_or(u64::MAX, |until| until.saturating_add(long_lag));
+            break expiry.min(late).min(deadline).min(lease);
         };
+        worker.set_filed(&mut cold, next);
         drop(cold);
-        Timer::Worker(worker).file_under(next, &mut driver.wheel);
+        driver.wheel.insert(next, worker);
         false
     }
 
@@ -291,28 +297,36 @@ impl Engine {
         }
     }
 
-    /// An ended worker's entry: filed again until what it was told need not be remembered any more, then gone.
+    /// An ended worker's entry: filed again until what it was told need not be remembered any more and it holds no lease, then
+    /// gone.
     fn judge_ended(&self, driver: &mut Driver, worker: Arc<Worker>, policy: &Policy) {
         // The lock: whoever ended it has done its duties.
         let mut cold = lock(&worker.cold);
-        if cold.remembered {
-            let until = remembered_until(worker.vitals.load(), policy);
-            if driver.time.elapsed() < until {
-                drop(cold);
-                Timer::Worker(worker).file_under(until, &mut driver.wheel);
-                return;
-            }
+        let remembered = cold.remembered.then(|| remembered_until(worker.vitals.load(), policy));
+        let remembered = remembered.filter(|&until| driver.time.elapsed() < until);
+        if remembered.is_none() {
             self.forget(&mut cold);
         }
+        let lag = driver.time.long_lag();
+        let lease = cold.first_lease_due().map(|until| until.saturating_add(lag));
+        let next = remembered.into_iter().chain(lease).min();
+        if let Some(next) = next {
+            worker.set_filed(&mut cold, next);
+        }
         drop(cold);
-        self.remove(&worker);
+        if remembered.is_none() {
+            self.remove(&worker);
+        }
+        if let Some(next) = next {
+            driver.wheel.insert(next, worker);
+        }
     }
 
     /// Sweeps the wheel when stale entries outnumber the others, or when deadlines became earlier.
     fn sweep(&self, driver: &mut Driver, budget: usize, policy: &Policy) -> bool {
         let counters = &self.counters;
         // A bound that need not be exact.
-        let needed = counters.live() + counters.remembered.get() + counters.leases.get();
+        let needed = counters.live() + counters.remembered.get() + counters.ended_holders.get();
         if !driver.sweeping && !driver.refile && driver.wheel.len() <= 2 * needed + STALE_ALLOWED {
             return false;
         }
@@ -323,7 +337,7 @@ impl Engine {
         if !driver.sweeping && std::mem::take(&mut driver.refile) {
             driver.held = Some(driver.wheel.now());
         }
-        driver.sweeping = driver.wheel.sweep(budget, |due, timer| timer.keep(due, policy));
+        driver.sweeping = driver.wheel.sweep(budget, |due, worker| timer::keep(worker, due, policy));
         if driver.sweeping {
             return true;
         }

@@ -19,19 +19,17 @@ use crossbeam::queue::SegQueue;
 use crossbeam::utils::CachePadded;
 use dashmap::DashMap;
 use foldhash::quality::RandomState;
-use smol_str::SmolStr;
 
 use crate::driver::Driver;
 use crate::error::PolicyError;
 use crate::event::Bus;
 use crate::hangup::Hangup;
 use crate::hello::Wid;
-use crate::lease::Cell;
+use crate::lease::{ById, Cell};
 use crate::plot::Plots;
 use crate::policy::Policy;
 use crate::snapshot::Latest;
 use crate::sync::{Sum, lock};
-use crate::timer::Timer;
 use crate::vitals::Word;
 use crate::worker::{Entry, Worker};
 
@@ -93,6 +91,8 @@ pub(crate) struct Counters {
     pub(crate) late: AtomicUsize,
     pub(crate) leases: AtomicUsize,
     pub(crate) leases_ended: [AtomicU64; 5],
+    /// Ended workers that still hold leases.
+    pub(crate) ended_holders: AtomicUsize,
     pub(crate) joined: AtomicU64,
     pub(crate) ended: [AtomicU64; 3],
     pub(crate) remembered: AtomicUsize,
@@ -125,14 +125,14 @@ pub(crate) struct Engine {
     pub(crate) workers: DashMap<Wid, Entry, RandomState>,
     pub(crate) plots: Arc<Plots>,
     pub(crate) incarnations: AtomicU64,
-    pub(crate) leases: DashMap<SmolStr, Arc<Cell>, RandomState>,
+    pub(crate) leases: DashMap<ById, (), RandomState>,
     pub(crate) tokens: AtomicU64,
     /// The longest ttl any worker has had, in ticks.
     pub(crate) longest_ttl: AtomicU64,
     /// The longest time any lease or deadline was given, in ticks.
     pub(crate) longest_span: AtomicU64,
-    /// Timers on their way to the wheel.
-    pub(crate) inbox: SegQueue<Timer>,
+    /// Workers on their way to the wheel.
+    pub(crate) inbox: SegQueue<Arc<Worker>>,
     /// Connections to close, on their way out.
     pub(crate) hangups: SegQueue<Hangup>,
     pub(crate) driver: Mutex<Driver>,
@@ -209,9 +209,9 @@ impl Engine {
         })
     }
 
-    /// Hands a timer to the driver, which files it where it wants to be looked at, if it is not filed there or earlier.
-    pub(crate) fn file(&self, timer: Timer) {
-        self.inbox.push(timer);
+    /// Hands a worker to the driver, which files it where it wants to be looked at, if it is not filed there or earlier.
+    pub(crate) fn file(&self, worker: Arc<Worker>) {
+        self.inbox.push(worker);
         if self.inbox.len() > MANY_NEWCOMERS {
             self.call_driver();
         } else {
@@ -246,6 +246,15 @@ impl Engine {
         }
         // Relaxed: a call that comes for nothing does no harm.
         self.parked.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Engine {
+    /// A lease holds its worker, and a worker what it holds.
+    fn drop(&mut self) {
+        for (lease, ()) in std::mem::take(&mut self.leases) {
+            lease.0.let_go();
+        }
     }
 }
 

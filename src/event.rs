@@ -70,7 +70,7 @@ pub enum Event {
     },
     /// A worker has not done in time what it was told.
     Overdue(NotDone),
-    /// Leases were lost: one that ran out, or all that ended with their holder.
+    /// Leases of one worker were lost: those that ran out at one time, or all that ended with their holder.
     Lost(Lost),
     /// An incarnation ended; once each.
     Ended(Ended),

@@ -9,9 +9,11 @@
 //!   later lease is granted (G6). Lock order: a shard of the lease map is never held together with a worker's lock.
 //! - A lost lease is reported once, in [`Event::Lost`], by whoever won its word.
 
+use std::borrow::Borrow;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use dashmap::mapref::entry::Entry;
@@ -25,7 +27,7 @@ use crate::hello::Wid;
 use crate::policy::{Policy, Recover};
 use crate::state::{Incarnation, WorkerState};
 use crate::sync::{Sum as _, lock};
-use crate::timer::Timer;
+use crate::timer;
 use crate::worker::{Cold, Worker};
 
 /// A fencing token: of two leases of one work item, the later one has the greater token. Hand it to whatever the work
@@ -108,14 +110,16 @@ impl Word {
     }
 }
 
+/// The place of a lease that is only being prepared.
+const NOT_GRANTED: u32 = u32::MAX;
+
 /// One lease.
 pub(crate) struct Cell {
     word: AtomicU64,
-    /// As in `Worker`: where its valid entry is filed.
-    pub(crate) filed: AtomicU64,
-    token: Token,
-    /// It was granted, and not only prepared; set under the holder's lock.
-    granted: AtomicBool,
+    /// Its token, set while its id's shard is held, before anyone else can see it.
+    token: AtomicU64,
+    /// Its place in what the holder holds, [`NOT_GRANTED`] before; set under the holder's lock.
+    place: AtomicU32,
     /// The tick at which it was granted.
     pub(crate) since: u64,
     recover: Recover,
@@ -156,16 +160,61 @@ impl Cell {
         self.load().end().is_none()
     }
 
-    /// The tick at which its entry is to be looked at; `None` once it has ended.
-    pub(crate) fn look_at(&self) -> Option<u64> {
+    /// Ends it if it runs to `latest` or less. Otherwise the tick it runs to; `None` if it has ended.
+    fn expire(&self, latest: u64) -> Result<(), Option<u64>> {
+        let mut word = self.load();
+        loop {
+            if word.end().is_some() {
+                return Err(None);
+            }
+            if word.until() > latest {
+                return Err(Some(word.until()));
+            }
+            match self.swap(word, word.ended(LeaseEnd::Expired)) {
+                Ok(()) => return Ok(()),
+                Err(current) => word = current,
+            }
+        }
+    }
+
+    pub(crate) fn token(&self) -> Token {
+        // Relaxed: the shard's lock orders it, or whatever brought the cell here.
+        Token(self.token.load(Ordering::Relaxed))
+    }
+
+    /// It is granted, or was moved; under the holder's lock.
+    pub(crate) fn place(&self, place: u32) {
+        // Release: pairs with the Acquire of `is_granted`. Nobody can have ended it before it was granted.
+        self.place.store(place, Ordering::Release);
+    }
+
+    /// Where it is; under the holder's lock.
+    pub(crate) fn placed(&self) -> u32 {
+        // Relaxed: the lock orders it.
+        self.place.load(Ordering::Relaxed)
+    }
+
+    fn is_granted(&self) -> bool {
+        // Acquire: pairs with the Release of `place`.
+        self.place.load(Ordering::Acquire) != NOT_GRANTED
+    }
+
+    /// The tick it runs to, while it is held.
+    pub(crate) fn runs_to(&self) -> Option<u64> {
         let word = self.load();
-        word.end().is_none().then(|| word.until().saturating_add(2))
+        word.end().is_none().then(|| word.until())
+    }
+
+    /// The engine goes: the holder holds nothing any more.
+    pub(crate) fn let_go(&self) {
+        let work = lock(&self.holder.cold).work.take();
+        drop(work);
     }
 
     pub(crate) fn info(&self) -> LeaseInfo {
         LeaseInfo {
             id: self.id.clone(),
-            token: self.token,
+            token: self.token(),
             wid: self.holder.hello.wid.clone(),
             incarnation: self.holder.incarnation,
         }
@@ -176,11 +225,35 @@ impl fmt::Debug for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cell")
             .field("id", &self.id)
-            .field("token", &self.token.0)
+            .field("token", &self.token().0)
             .field("end", &self.load().end())
             .finish_non_exhaustive()
     }
 }
+
+/// A lease in the map, found by its id. The id is where the cell is: the map stays small, so that a million leases in it cost the next
+/// one little.
+pub(crate) struct ById(pub(crate) Arc<Cell>);
+
+impl Borrow<str> for ById {
+    fn borrow(&self) -> &str {
+        &self.0.id
+    }
+}
+
+impl Hash for ById {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.id.as_str().hash(state);
+    }
+}
+
+impl PartialEq for ById {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.id == other.0.id
+    }
+}
+
+impl Eq for ById {}
 
 /// A lease as it is described to others.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -228,7 +301,7 @@ impl Lease {
     /// The fencing token.
     #[must_use]
     pub fn token(&self) -> Token {
-        self.cell.token
+        self.cell.token()
     }
 
     /// What it is, for others.
@@ -262,8 +335,7 @@ impl Lease {
             let renewed = Word::held(engine.in_ticks(policy.ticks(ttl)));
             match self.cell.swap(word, renewed) {
                 Ok(()) if renewed.until() < word.until() => {
-                    // Its entry is due later than that.
-                    engine.file(Timer::Lease(self.cell.clone()));
+                    engine.lease_runs_out_sooner(&self.cell, renewed.until());
                     return Ok(());
                 }
                 Ok(()) => return Ok(()),
@@ -317,34 +389,37 @@ impl Engine {
         policy.check_lease_id(id)?;
         // Asked here to spare the work, and again under the lock, where it counts.
         may_hold(holder)?;
-        let id = SmolStr::new(id);
         let (now, until) = (self.now(), self.in_ticks(policy.ticks(ttl)));
-        let make = || {
+        let cell = Arc::new(Cell {
+            word: AtomicU64::new(Word::held(until).0),
+            token: AtomicU64::new(0),
+            since: now,
+            place: AtomicU32::new(NOT_GRANTED),
+            recover,
+            id: SmolStr::new(id),
+            holder: holder.clone(),
+        });
+        let enter = || {
             // Before anyone can end it.
             self.counters.leases.up(1);
-            Arc::new(Cell {
-                word: AtomicU64::new(Word::held(until).0),
-                filed: AtomicU64::new(u64::MAX),
-                // Relaxed: only the number counts; the shard that is held orders those of one id.
-                token: Token(self.tokens.fetch_add(1, Ordering::Relaxed)),
-                since: now,
-                granted: AtomicBool::new(false),
-                recover,
-                id: id.clone(),
-                holder: holder.clone(),
-            })
+            // Relaxed: only the number counts; the shard that is held orders those of one id.
+            let token = self.tokens.fetch_add(1, Ordering::Relaxed);
+            // Relaxed: nobody else can see it yet.
+            cell.token.store(token, Ordering::Relaxed);
         };
-        let cell = match self.leases.entry(id.clone()) {
-            Entry::Vacant(place) => place.insert(make()).value().clone(),
-            Entry::Occupied(place) if place.get().is_held() => {
-                return Err(LeaseError::Held(place.get().info()));
+        match self.leases.entry(ById(cell.clone())) {
+            Entry::Vacant(place) => {
+                enter();
+                place.insert(());
             }
-            Entry::Occupied(mut place) => {
-                let cell = make();
-                place.insert(cell.clone());
-                cell
+            Entry::Occupied(place) if place.key().0.is_held() => {
+                return Err(LeaseError::Held(place.key().0.info()));
             }
-        };
+            Entry::Occupied(place) => {
+                enter();
+                place.replace_entry(());
+            }
+        }
         let mut cold = lock(&holder.cold);
         if let Err(refused) = may_hold(holder) {
             drop(cold);
@@ -354,20 +429,32 @@ impl Engine {
             self.forget_lease(&cell);
             return Err(refused);
         }
-        cold.work().leases.add(cell.clone());
-        // Release: pairs with the Acquire of `held`. Nobody can have ended it before.
-        cell.granted.store(true, Ordering::Release);
+        cold.work().leases.add(cell.clone(), until);
+        let to_file = timer::must_be_told(holder, &mut cold, until);
         drop(cold);
-        self.file(Timer::Lease(cell.clone()));
+        if to_file {
+            self.file(holder.clone());
+        }
         Ok(Lease { engine: self.clone(), cell })
+    }
+
+    /// A lease was given less time than it had.
+    fn lease_runs_out_sooner(&self, cell: &Arc<Cell>, until: u64) {
+        let holder = &cell.holder;
+        let mut cold = lock(&holder.cold);
+        cold.work().leases.sooner(cell, until);
+        let to_file = timer::must_be_told(holder, &mut cold, until);
+        drop(cold);
+        if to_file {
+            self.file(holder.clone());
+        }
     }
 
     /// The lease of that incarnation on `id`, if it holds one.
     pub(crate) fn held(self: &Arc<Self>, holder: &Arc<Worker>, id: &str) -> Option<Lease> {
-        let cell = self.leases.get(id)?.value().clone();
-        // Acquire: pairs with the Release of `lease`. One that is just being granted may still be refused.
-        let is_its =
-            Arc::ptr_eq(&cell.holder, holder) && cell.granted.load(Ordering::Acquire) && cell.is_held();
+        let cell = self.leases.get(id)?.key().0.clone();
+        // One that is just being granted may still be refused.
+        let is_its = Arc::ptr_eq(&cell.holder, holder) && cell.is_granted() && cell.is_held();
         is_its.then(|| Lease { engine: self.clone(), cell })
     }
 
@@ -375,16 +462,27 @@ impl Engine {
     fn end_lease(&self, cell: &Arc<Cell>, end: LeaseEnd) -> Result<(), NotHeld> {
         cell.end(end).map_err(|how| self.not_held(cell, how))?;
         let mut cold = lock(&cell.holder.cold);
+        let held = self.take_out(cell, &mut cold);
         let work = cold.work();
-        work.leases.one_ended();
         if end == LeaseEnd::Completed {
             work.completed += 1;
             work.last_completion = Some(self.now());
         }
         drop(cold);
+        drop(held);
         self.count_end(end);
         self.forget_lease(cell);
         Ok(())
+    }
+
+    /// Takes an ended lease out of what its holder holds, under the holder's lock.
+    fn take_out(&self, cell: &Cell, cold: &mut Cold) -> Option<Arc<Cell>> {
+        let leases = &mut cold.work().leases;
+        let taken = leases.remove(cell.placed());
+        if leases.is_empty() && !cell.holder.vitals.load().is_live() {
+            self.counters.ended_holders.down(1);
+        }
+        taken
     }
 
     fn count_end(&self, end: LeaseEnd) {
@@ -394,12 +492,16 @@ impl Engine {
 
     /// Takes an ended lease out of the map, if it is still the one under its id.
     fn forget_lease(&self, cell: &Arc<Cell>) {
-        self.leases.remove_if(&cell.id, |_, held| Arc::ptr_eq(held, cell));
+        self.leases.remove_if(cell.id.as_str(), |held, ()| Arc::ptr_eq(&held.0, cell));
     }
 
     /// Why `cell` is not held, and who holds its work now.
     fn not_held(&self, cell: &Cell, how: LeaseEnd) -> NotHeld {
-        let now = self.leases.get(&cell.id).filter(|now| now.is_held()).map(|now| now.info());
+        let now = self
+            .leases
+            .get(cell.id.as_str())
+            .filter(|now| now.key().0.is_held())
+            .map(|now| now.key().0.info());
         NotHeld { how, now }
     }
 
@@ -408,14 +510,56 @@ impl Engine {
     #[must_use = "they are still in the map"]
     pub(crate) fn lose_leases(&self, holder: &Arc<Worker>, cold: &mut Cold) -> Vec<Arc<Cell>> {
         let Some(work) = &mut cold.work else { return Vec::new() };
-        let mut lost = work.leases.take();
-        lost.retain(|cell| cell.recover == Recover::AtDeath && cell.end(LeaseEnd::HolderEnded).is_ok());
-        if lost.is_empty() {
-            return lost;
+        if !work.leases.is_empty() {
+            self.counters.ended_holders.up(1);
         }
-        lost.iter().for_each(|_| self.count_end(LeaseEnd::HolderEnded));
-        self.publish_lost(holder, cold, LeaseEnd::HolderEnded, &lost);
+        let ends =
+            |cell: &Arc<Cell>| cell.recover == Recover::AtDeath && cell.end(LeaseEnd::HolderEnded).is_ok();
+        let lost: Vec<_> = work.leases.iter().filter(|&cell| ends(cell)).cloned().collect();
+        self.settle_lost(holder, cold, LeaseEnd::HolderEnded, &lost);
         lost
+    }
+
+    /// Ends leases of a worker that have run out by `now`, `budget` of them at the most, under its lock, in one event. The caller
+    /// takes them out of the map as those of [`Engine::lose_leases`].
+    #[must_use = "they are still in the map"]
+    pub(crate) fn expire_leases(
+        &self,
+        holder: &Arc<Worker>,
+        cold: &mut Cold,
+        now: u64,
+        lag: u64,
+        budget: usize,
+    ) -> Vec<Arc<Cell>> {
+        let Some(work) = &mut cold.work else { return Vec::new() };
+        let mut lost = Vec::new();
+        // Never early: the time that was read when it was granted or renewed may have been behind by `lag`.
+        let Some(latest) = now.checked_sub(lag) else { return lost };
+        while lost.len() < budget
+            && let Some(cell) = work.leases.take_due(latest)
+        {
+            match cell.expire(latest) {
+                Ok(()) => lost.push(cell),
+                Err(Some(until)) => work.leases.file(&cell, until),
+                // Whoever ended it takes it out.
+                Err(None) => {}
+            }
+        }
+        lost.sort_unstable_by_key(|cell| cell.token());
+        self.settle_lost(holder, cold, LeaseEnd::Expired, &lost);
+        lost
+    }
+
+    /// The duties of leases that were lost, under their holder's lock.
+    fn settle_lost(&self, holder: &Arc<Worker>, cold: &mut Cold, how: LeaseEnd, lost: &[Arc<Cell>]) {
+        if lost.is_empty() {
+            return;
+        }
+        for cell in lost {
+            self.take_out(cell, cold);
+            self.count_end(how);
+        }
+        self.publish_lost(holder, cold, how, lost);
     }
 
     pub(crate) fn forget_leases(&self, lost: &[Arc<Cell>]) {
@@ -435,41 +579,14 @@ impl Engine {
         self.bus.publish_about(event, about);
     }
 
-    /// A lease's entry came due: `Some` with the tick at which to look again, `None` when it is over.
-    pub(crate) fn judge_lease(&self, cell: &Arc<Cell>, now: u64, lag: u64) -> Option<u64> {
-        loop {
-            let word = cell.load();
-            if word.end().is_some() {
-                return None;
-            }
-            // Never early: the time that was read when it was granted or renewed may have been behind by `lag`.
-            let deadline = word.until().saturating_add(lag);
-            if now < deadline {
-                return Some(deadline);
-            }
-            // The holder's lock: its events come in order.
-            let mut cold = lock(&cell.holder.cold);
-            if cell.swap(word, word.ended(LeaseEnd::Expired)).is_ok() {
-                if let Some(work) = &mut cold.work {
-                    work.leases.one_ended();
-                }
-                self.count_end(LeaseEnd::Expired);
-                self.publish_lost(&cell.holder, &cold, LeaseEnd::Expired, std::slice::from_ref(cell));
-                drop(cold);
-                self.forget_lease(cell);
-                return None;
-            }
-        }
-    }
-
     /// All leases that are held.
     pub(crate) fn leases(&self) -> Vec<LeaseInfo> {
-        self.leases.iter().filter(|cell| cell.is_held()).map(|cell| cell.info()).collect()
+        self.leases.iter().filter(|cell| cell.key().0.is_held()).map(|cell| cell.key().0.info()).collect()
     }
 
     /// How long a lease still runs by the published time.
     pub(crate) fn lease_info(&self, id: &str) -> Option<(LeaseInfo, Duration)> {
-        let cell = self.leases.get(id)?.value().clone();
+        let cell = self.leases.get(id)?.key().0.clone();
         let word = cell.load();
         let left = word.until().saturating_sub(self.now());
         word.end().is_none().then(|| (cell.info(), clock::span(left, self.policy.load().tick)))

@@ -1,16 +1,17 @@
-//! What the timer wheel holds: workers and leases, each under the tick at which it is to be looked at.
+//! What the timer wheel holds: workers, each under the tick at which it is to be looked at.
 //!
 //! Ground rules
-//! - Whoever has anything to wait for has one valid entry, and notes the tick it is filed under. An entry under another tick is
-//!   stale: it is dropped when it comes due, or by a sweep.
+//! - A worker has one entry for all that it waits for: its deadline, its lateness, the first of its leases to run out, the end of what is
+//!   remembered of it. It notes the tick that this one is filed under. An entry under another tick is stale: it is dropped when
+//!   it comes due, or by a sweep.
 //! - An earlier deadline is filed beside the old entry, which becomes stale by that; a later one is found when the old one comes due.
-//! - All of this happens in the driver. Others hand in a timer ([`Engine::file`](crate::engine::Engine::file)), and the driver asks it when it
+//! - All of this happens in the driver. Others hand in a worker ([`Engine::file`](crate::engine::Engine::file)), and the driver asks it when it
 //!   wants to be looked at.
+//! - That tick is written under the worker's lock, in the same hold in which all that it waits for was looked at. So whoever holds the
+//!   lock may trust it: a lease that runs out after it needs no handing in.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use crate::lease::Cell;
 use crate::policy::Policy;
 use crate::state::WorkerState;
 use crate::sync::lock;
@@ -18,90 +19,64 @@ use crate::vitals::Word;
 use crate::wheel::{Keep, Wheel};
 use crate::worker::{Cold, Worker};
 
-/// An entry of the wheel.
-#[derive(Clone, Debug)]
-pub(crate) enum Timer {
-    Worker(Arc<Worker>),
-    Lease(Arc<Cell>),
-}
-
-impl Timer {
-    fn filed(&self) -> u64 {
-        match self {
-            Timer::Worker(worker) => worker.filed(),
-            // Relaxed: only the driver, under its lock, reads and writes it.
-            Timer::Lease(cell) => cell.filed.load(Ordering::Relaxed),
-        }
-    }
-
-    fn set_filed(&self, due: u64) {
-        match self {
-            Timer::Worker(worker) => worker.set_filed(due),
-            // Relaxed: as above.
-            Timer::Lease(cell) => cell.filed.store(due, Ordering::Relaxed),
-        }
-    }
-
-    /// Whether an entry under `due` is the valid one.
-    pub(crate) fn is_filed(&self, due: u64) -> bool {
-        self.filed() == due
-    }
-
-    /// When it wants to be looked at; `None` if there is nothing left to wait for.
-    fn look_at(&self, policy: &Policy) -> Option<u64> {
-        match self {
-            Timer::Worker(worker) => look_at(worker, policy),
-            Timer::Lease(cell) => cell.look_at(),
-        }
-    }
-
-    /// Files it for the first time, or earlier than it is.
-    pub(crate) fn file(self, wheel: &mut Wheel<Timer>, policy: &Policy) {
-        if let Some(due) = self.look_at(policy)
-            && due < self.filed()
-        {
-            self.file_under(due, wheel);
-        }
-    }
-
-    /// Files it under `due`, and nowhere else.
-    pub(crate) fn file_under(self, due: u64, wheel: &mut Wheel<Timer>) {
-        self.set_filed(due);
-        wheel.insert(due, self);
-    }
-
-    /// What a sweep makes of its entry under `due`.
-    pub(crate) fn keep(&self, due: u64, policy: &Policy) -> Keep {
-        if !self.is_filed(due) {
-            return Keep::Drop;
-        }
-        match self.look_at(policy) {
-            Some(look) if look < due => {
-                self.set_filed(look);
-                Keep::Refile(look)
-            }
-            Some(_) => Keep::Stay,
-            None => Keep::Drop,
-        }
+/// Files it for the first time, or earlier than it is.
+pub(crate) fn file(worker: Arc<Worker>, wheel: &mut Wheel<Arc<Worker>>, policy: &Policy) {
+    let mut cold = lock(&worker.cold);
+    let (look, filed) = (look_at(&worker, &mut cold, policy), worker.filed());
+    let earlier = look.filter(|&look| look < filed);
+    worker.set_filed(&mut cold, earlier.unwrap_or(filed));
+    drop(cold);
+    if let Some(due) = earlier {
+        wheel.insert(due, worker);
     }
 }
 
-/// When a worker wants to be looked at, if the published time never lags by more than a tick; the look itself sees how
-/// it was.
-pub(crate) fn look_at(worker: &Worker, policy: &Policy) -> Option<u64> {
+/// What a sweep makes of its entry under `due`.
+pub(crate) fn keep(worker: &Worker, due: u64, policy: &Policy) -> Keep {
+    if worker.filed() != due {
+        return Keep::Drop;
+    }
+    let mut cold = lock(&worker.cold);
+    match look_at(worker, &mut cold, policy) {
+        Some(look) if look < due => {
+            worker.set_filed(&mut cold, look);
+            Keep::Refile(look)
+        }
+        Some(_) => Keep::Stay,
+        None => Keep::Drop,
+    }
+}
+
+/// The tick at which to look for what is due at `due`, if the published time never lags by more than a tick; the look itself sees
+/// how it was.
+fn in_time_for(due: u64) -> u64 {
+    due.saturating_add(2)
+}
+
+/// Whether the driver must be handed a worker, to look at it in time for a lease that runs out at `until`. Under its lock.
+pub(crate) fn must_be_told(worker: &Worker, cold: &mut Cold, until: u64) -> bool {
+    let look = in_time_for(until);
+    let work = cold.work();
+    let to_tell = look < worker.filed() && work.told_driver.is_none_or(|told| look < told);
+    if to_tell {
+        work.told_driver = Some(look);
+    }
+    to_tell
+}
+
+/// When a worker wants to be looked at; `None` if there is nothing left to wait for. Under its lock.
+fn look_at(worker: &Worker, cold: &mut Cold, policy: &Policy) -> Option<u64> {
     let word = worker.vitals.load();
-    let cold = lock(&worker.cold);
+    let lease = cold.first_lease_due().map(in_time_for);
     if !word.is_live() {
-        return cold.remembered.then(|| remembered_until(word, policy));
+        let remembered = cold.remembered.then(|| remembered_until(word, policy));
+        return lease.into_iter().chain(remembered).min();
     }
-    let mut look = word.tick().saturating_add(worker.ttl(policy)).saturating_add(2);
-    if !word.is_late() {
-        look = look.min(word.tick().saturating_add(worker.late_after(policy)).saturating_add(2));
-    }
-    if let Some(deadline) = cold.deadline() {
-        look = look.min(deadline.tick.saturating_add(2));
-    }
-    Some(look)
+    let expiry = in_time_for(word.tick().saturating_add(worker.ttl(policy)));
+    let late = || in_time_for(word.tick().saturating_add(worker.late_after(policy)));
+    let late = (!word.is_late()).then(late);
+    let deadline = cold.deadline().map(|deadline| in_time_for(deadline.tick));
+    [Some(expiry), late, lease, deadline].into_iter().flatten().min()
 }
 
 /// The first tick at which an ended worker's state is not remembered any more.

@@ -18,7 +18,6 @@ use crate::plot::Line;
 use crate::policy::{Identity, Overdue, Policy};
 use crate::state::{EndReason, Incarnation, WorkerState};
 use crate::sync::{Sum as _, lock};
-use crate::timer::Timer;
 use crate::vitals::{Change, Ended, MAX_CONNECTIONS, NotHeard, NotJoined, Word};
 use crate::worker::{Closer, Cold, Deadline, Worker, WorkerInfo};
 
@@ -61,7 +60,7 @@ impl Engine {
             let back = || Event::Back { wid: worker.hello.wid.clone(), incarnation: worker.incarnation };
             self.bus.publish_about(back, || self.info(worker, change.after, cold));
             // Its entry is where the silence that is over would have ended; the next one may be told of before.
-            self.file(Timer::Worker(worker.clone()));
+            self.file(worker.clone());
         }
     }
 
@@ -104,7 +103,7 @@ impl Engine {
         }
         drop(cold);
         if deadline.is_some() {
-            self.file(Timer::Worker(worker.clone()));
+            self.file(worker.clone());
         }
         wake.all(self);
         Ok(after.state())
@@ -143,7 +142,7 @@ impl Engine {
         // Relaxed: read by the driver, which is called by the timer below if it matters.
         self.longest_ttl.fetch_max(ttl, Ordering::Relaxed);
         worker.set_ttl(ttl);
-        self.file(Timer::Worker(worker.clone()));
+        self.file(worker.clone());
         self.call_driver();
     }
 
@@ -253,7 +252,7 @@ impl Engine {
         counters.transition();
         self.bus.publish(|| Event::Joined(worker.info(word, &cold, now, &policy)));
         drop(cold);
-        self.file(Timer::Worker(worker.clone()));
+        self.file(worker.clone());
         (worker, id)
     }
 
@@ -271,7 +270,7 @@ impl Engine {
                 wake = self.settle_end(worker, &mut cold, change, &policy);
                 // Its entry in the wheel may be due much later than that; this one is in time to give back the room.
                 if cold.remembered && policy.ticks(policy.remember()) < worker.ttl(&policy) {
-                    self.file(Timer::Worker(worker.clone()));
+                    self.file(worker.clone());
                 }
             }
         }

@@ -40,7 +40,7 @@ pub(crate) struct Worker {
     pub(crate) incarnation: Incarnation,
     /// Its own ttl in ticks; 0 = the policy's.
     ttl: Gauge,
-    /// The tick under which its one valid entry is filed in the wheel. Only the driver touches it.
+    /// The tick under which its one valid entry is filed in the wheel. Only the driver writes it; see `timer`.
     filed: Gauge,
     /// The tick of the HELLO.
     since: u64,
@@ -90,6 +90,8 @@ pub(crate) struct Work {
     /// The tick of the last completion.
     pub(crate) last_completion: Option<u64>,
     pub(crate) deadline: Option<Deadline>,
+    /// The tick for which the driver was handed the worker, since it last looked at it.
+    pub(crate) told_driver: Option<u64>,
 }
 
 /// By when a worker must have done what it was told.
@@ -158,6 +160,11 @@ impl Cold {
         self.work.as_ref()?.deadline
     }
 
+    /// By when the first of its leases may run out.
+    pub(crate) fn first_lease_due(&mut self) -> Option<u64> {
+        self.work.as_mut()?.leases.first_due()
+    }
+
     /// What it holds, in the order in which it got it.
     pub(crate) fn held(&self) -> Arc<[LeaseInfo]> {
         self.work.iter().flat_map(|work| work.leases.iter()).map(|cell| cell.info()).collect()
@@ -213,15 +220,19 @@ impl Worker {
         self.ttl.store(ttl, Ordering::Relaxed);
     }
 
-    /// Where the driver has filed it.
+    /// Where the driver has filed it. For the driver, and for who holds its lock.
     pub(crate) fn filed(&self) -> u64 {
-        // Relaxed: only the driver, under its lock, reads and writes it.
+        // Relaxed: only the driver writes it, under the worker's lock.
         self.filed.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set_filed(&self, due: u64) {
+    /// The driver has looked at it, and files it under `due`. Under its lock.
+    pub(crate) fn set_filed(&self, cold: &mut Cold, due: u64) {
         // Relaxed: as in `filed`.
         self.filed.store(due, Ordering::Relaxed);
+        if let Some(work) = &mut cold.work {
+            work.told_driver = None;
+        }
     }
 
     /// Its public description, with `word` as its state and the age of that word's tick at `now`. `cold` is its own.

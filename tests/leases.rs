@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -345,4 +346,56 @@ fn a_worker_that_was_told_may_still_renew_and_end_what_it_holds() {
     assert_eq!(session.beat(&Beat::default()), Ok(WorkerState::Terminate));
     lease.renew(LONG).unwrap();
     lease.complete().unwrap();
+}
+
+#[test]
+fn leases_that_run_longer_than_their_holder_may_be_silent_cost_the_wheel_nothing() {
+    let mut driven = Driven::new(|_| {});
+    let session = join(&driven.registry, "w");
+    driven.ticks(1);
+    for n in 0..10_000 {
+        session.lease(&format!("{n}"), 2 * TTL).unwrap();
+        assert_eq!(driven.registry.stats().filed, 1, "it is in nobody's way");
+        driven.settle();
+        assert_eq!(driven.registry.stats().filed, 1);
+    }
+}
+
+#[test]
+fn a_burst_that_runs_out_is_taken_in_slices_and_each_lease_is_lost_once() {
+    const BURST: usize = 10_000;
+    const BUDGET: usize = 64;
+    for recover in [Recover::AtDeath, Recover::AtExpiry] {
+        let mut driven = Driven::new(|_| {});
+        let session = join(&driven.registry, "w");
+        driven.ticks(1);
+        // Every other one runs long, and stays.
+        for n in 0..BURST {
+            let ttl = if n % 2 == 0 { 5 * TICK } else { 100 * TTL };
+            session.lease_with(&format!("{n}"), ttl, recover).unwrap();
+        }
+        let subscriber = driven.registry.subscribe(2 * BURST);
+        let mut lost = BTreeSet::new();
+        for _ in 0..BURST / BUDGET {
+            let pass = driven.pass(BUDGET);
+            let mut slice = 0;
+            for event in events(&subscriber) {
+                let Event::Lost(event) = event else { continue };
+                assert_eq!(event.how, LeaseEnd::Expired);
+                slice += event.leases.len();
+                for lease in &*event.leases {
+                    assert!(lost.insert(lease.id.parse::<usize>().unwrap()), "{} twice", lease.id);
+                }
+            }
+            assert!(slice <= BUDGET, "{slice} in one slice");
+            if !pass.more {
+                driven.at += TICK;
+                beat_all([&session]);
+            }
+        }
+        assert!(lost.iter().all(|n| n % 2 == 0));
+        assert_eq!(lost.len(), BURST / 2);
+        let info = driven.registry.get("w").unwrap();
+        assert_eq!((info.leases() as usize, driven.registry.leases().len()), (BURST / 2, BURST / 2));
+    }
 }

@@ -2,13 +2,18 @@
 
 mod common;
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use common::{Driven, TICK, beat_all, join, resident};
-use heartwheel::Recover;
+use common::{Driven, TICK, TTL, beat_all, join, resident};
+use heartwheel::{Hello, Policy, Recover, Registry};
+
+/// Held by whoever measures the memory of this process.
+static ALONE: Mutex<()> = Mutex::new(());
 
 #[test]
 fn a_million_leases_leave_no_entry_and_no_memory() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut driven = Driven::new(|_| {});
     let sessions: Vec<_> = (0..10).map(|n| join(&driven.registry, &format!("w{n}"))).collect();
     let mut before = 0;
@@ -40,6 +45,7 @@ fn a_million_leases_leave_no_entry_and_no_memory() {
 
 #[test]
 fn entries_made_stale_by_renewals_and_shorter_ttls_are_swept() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut driven = Driven::new(|_| {});
     let session = join(&driven.registry, "w");
     let leases: Vec<_> =
@@ -57,4 +63,26 @@ fn entries_made_stale_by_renewals_and_shorter_ttls_are_swept() {
         assert!(filed <= 2 * 11 + 1024 + 1, "{filed}");
     }
     assert!(leases.iter().all(heartwheel::Lease::is_held));
+}
+
+#[test]
+fn a_registry_that_goes_with_leases_outstanding_leaves_nothing() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let round = |n: usize| {
+        let registry = Registry::new(Policy::default()).unwrap();
+        let label = "a label of some length, to be missed if it stays behind ".repeat(4);
+        for worker in 0..100 {
+            let hello = Hello::new(format!("{n}-{worker}")).unwrap().hostname(&label);
+            let session = registry.connect(hello, |_| {}).unwrap();
+            for job in 0..10 {
+                let recover = if job % 2 == 0 { Recover::AtDeath } else { Recover::AtExpiry };
+                session.lease_with(&format!("{worker}-{job}"), TTL, recover).unwrap();
+            }
+        }
+    };
+    (0..50).for_each(round);
+    let before = resident();
+    (50..550).for_each(round);
+    let grown = resident().saturating_sub(before);
+    assert!(grown < 8 << 20, "{grown} bytes more");
 }
