@@ -286,6 +286,7 @@ pub struct LeaseInfo {
 /// assert!(lease.complete().is_err(), "it ends once");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[derive(Clone)]
 pub struct Lease {
     engine: Arc<Engine>,
     cell: Arc<Cell>,
@@ -314,6 +315,12 @@ impl Lease {
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.cell.is_held()
+    }
+
+    /// How it ended; `None` while it is held.
+    #[must_use]
+    pub fn ended(&self) -> Option<LeaseEnd> {
+        self.cell.load().end()
     }
 
     /// Has it run `ttl` from now, be that longer or shorter than it would have.

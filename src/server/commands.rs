@@ -9,14 +9,14 @@ use super::messages::BeatMessage;
 use super::wire::{self, echo};
 use super::{Shared, info};
 use crate::clock;
-use crate::hello::Wid;
+use crate::error::LeaseError;
 use crate::session::Session;
 use crate::state::{Incarnation, WorkerState};
 
 /// Whoever is at the other end.
 pub(super) enum Role {
-    /// A client without a wid: never registered. The number under which it holds jobs, should it fetch any.
-    Producer(u64),
+    /// A client without a wid: never registered, and given no jobs.
+    Producer,
     Worker(Session),
 }
 
@@ -70,11 +70,10 @@ impl Peer {
         Next::Reply
     }
 
-    /// Which incarnation this connection belongs to.
-    pub(super) fn incarnation(&self) -> Option<(Wid, Incarnation)> {
+    fn wid(&self) -> &str {
         match &self.role {
-            Role::Producer(_) => None,
-            Role::Worker(session) => Some((session.wid().clone(), session.incarnation())),
+            Role::Producer => "",
+            Role::Worker(session) => session.wid().as_str(),
         }
     }
 
@@ -155,13 +154,19 @@ impl Peer {
     fn ended(&self, verb: &str, jid: &str, ack: Ack, out: &mut BytesMut) {
         match ack {
             Ack::Done => {}
-            Ack::Unknown => tracing::debug!(verb, jid, "nobody holds this job"),
-            Ack::Stale => tracing::warn!(verb, jid, "refused: its holder has lost this job"),
+            Ack::Unknown => tracing::debug!(wid = ?self.wid(), verb, jid, "nobody holds this job"),
+            Ack::Stale => {
+                tracing::warn!(wid = ?self.wid(), verb, jid, "late: this job was lost before, and is queued or held by another");
+            }
         }
         wire::ok(out);
     }
 
     fn fetch(&self, rest: &[u8], out: &mut BytesMut) -> Next {
+        let Role::Worker(session) = &self.role else {
+            wire::error(out, "FETCH needs a worker: say a wid in HELLO");
+            return Next::Reply;
+        };
         let Ok(text) = std::str::from_utf8(rest) else {
             wire::error(out, format_args!("invalid FETCH {}", echo(rest)));
             return Next::Reply;
@@ -170,7 +175,7 @@ impl Peer {
         if queues.is_empty() {
             queues.push("default");
         }
-        match self.grant(&queues) {
+        match self.grant(session, &queues) {
             Grant::Job(job) => {
                 wire::bulk(out, &job);
                 Next::Reply
@@ -182,62 +187,50 @@ impl Peer {
 
     /// A job for a FETCH that is held; `None` when the worker has been told something meanwhile.
     pub(super) async fn wait_for_job(&self, queues: &[String]) -> Option<Bytes> {
+        let Role::Worker(session) = &self.role else { return None };
+        let told = session.state().ok()?;
         let queues: Vec<&str> = queues.iter().map(String::as_str).collect();
-        let job = self.shared.store.wait(&queues).until(|| match self.grant(&queues) {
+        let granted = self.shared.store.wait(&queues).until(|| match self.grant(session, &queues) {
             Grant::Job(job) => Some(Some(job)),
             Grant::Nothing => None,
             Grant::Refused => Some(None),
         });
-        let Role::Worker(session) = &self.role else { return job.await };
-        match session.state() {
-            Ok(WorkerState::Running) => tokio::select! {
-                job = job => job,
-                _ = session.changed(WorkerState::Running) => None,
-            },
-            // Nothing will be granted; the next word ends the wait.
-            Ok(told) => {
-                let _ = session.changed(told).await;
-                None
+        let job = async {
+            match granted.await {
+                Some(job) => job,
+                // Nothing will be granted for now. The wait is over, so that what it was woken for is offered to another.
+                None => std::future::pending().await,
             }
-            Err(_) => None,
+        };
+        tokio::select! {
+            // A job that was granted is handed out: its lease was granted before the word came.
+            biased;
+            job = job => Some(job),
+            _ = session.changed(told) => None,
         }
     }
 
-    fn grant(&self, queues: &[&str]) -> Grant {
-        if !self.takes_jobs() {
+    fn grant(&self, session: &Session, queues: &[&str]) -> Grant {
+        // Asked first, so that no job leaves its queue for nothing. The lease asks again, where it counts (G6).
+        if !session.takes_work() {
             return Grant::Refused;
         }
-        let holder = self.holder_number();
-        let Some(job) = self.shared.store.fetch(queues, holder, clock::now()) else { return Grant::Nothing };
-        if self.takes_jobs() {
-            return Grant::Job(job);
-        }
-        // Told something, or ended, while the job was taken: no work is granted after that (G6).
-        if let Some(jid) = jid_of(&job) {
-            self.shared.store.give_back(&jid, holder);
-        }
-        Grant::Refused
-    }
-
-    fn takes_jobs(&self) -> bool {
-        match &self.role {
-            Role::Producer(_) => true,
-            Role::Worker(session) => session.takes_work(),
-        }
-    }
-
-    fn holder_number(&self) -> u64 {
-        match &self.role {
-            Role::Producer(number) => *number,
-            Role::Worker(session) => session.incarnation().get(),
+        match self.shared.store.fetch(queues, session) {
+            Ok(Some(job)) => Grant::Job(job),
+            Ok(None) => Grant::Nothing,
+            Err(LeaseError::Gone | LeaseError::Told(_) | LeaseError::Cordoned) => Grant::Refused,
+            Err(error) => {
+                tracing::error!(wid = ?session.wid(), %error, "a job could not be leased; it is back in its queue");
+                Grant::Refused
+            }
         }
     }
 
     /// As whom an ACK speaks: a worker for what it holds, a producer for whoever holds the job.
-    fn holder(&self) -> Option<u64> {
+    fn holder(&self) -> Option<Incarnation> {
         match &self.role {
-            Role::Producer(_) => None,
-            Role::Worker(session) => Some(session.incarnation().get()),
+            Role::Producer => None,
+            Role::Worker(session) => Some(session.incarnation()),
         }
     }
 }

@@ -89,15 +89,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(stream: S, shared: 
     };
     let closed = match handshake(&mut link, &shared).await {
         Ok(peer) => {
-            let holder = peer.incarnation();
             let Err(closed) = converse(&mut link, peer).await;
-            if let Some((wid, incarnation)) = holder {
-                // Others may hold on to this incarnation; the one that finds it ended gives back what it held.
-                if shared.registry.get(wid.as_str()).is_none_or(|worker| worker.incarnation() != incarnation)
-                {
-                    shared.recover(incarnation.get());
-                }
-            }
             closed
         }
         Err(closed) => closed,
@@ -163,8 +155,7 @@ async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(
         .await
         .unwrap_or(Err(Closed::NoHello("it did not come in time")))?;
     let role = match hello {
-        // Relaxed: only the number counts. The upper half of all numbers: no incarnation is there.
-        None => Role::Producer(shared.producers.fetch_add(1, Ordering::Relaxed) | 1 << 63),
+        None => Role::Producer,
         Some(hello) => Role::Worker(register(link, shared, hello)?),
     };
     wire::ok(&mut link.out);

@@ -53,7 +53,7 @@ pub(super) fn reply(shared: &Shared) -> String {
                 ("reaped", stats.expired),
             ]),
         ),
-        ("Busy", BTreeMap::from([("size", counts.working as u64), ("reaped", counts.expired)])),
+        ("Busy", BTreeMap::from([("size", counts.working as u64), ("reaped", counts.lost)])),
         ("Scheduled", BTreeMap::from([("size", counts.scheduled as u64)])),
         ("Retries", BTreeMap::from([("size", counts.retries as u64)])),
         ("Dead", BTreeMap::from([("size", counts.dead_kept as u64)])),

@@ -17,6 +17,7 @@ mod info;
 pub mod jobs;
 mod log;
 mod messages;
+mod reserve;
 mod wire;
 
 use std::fmt;
@@ -38,22 +39,12 @@ use crate::policy::Policy;
 use crate::reaper::{Reaper, SpawnError};
 use crate::registry::Registry;
 
+pub use crate::policy::Recover;
 pub use api::{
     CordonReply, CordonRequest, SignalReply, SignalRequest, StatsReply, Whom, WorkerReply, WorkersReply,
 };
 pub use auth::Password;
-use jobs::{JobStore, MemoryStore};
-
-/// When the jobs that a worker held come back after its end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Recover {
-    /// When their reservation runs out, as Faktory has it.
-    #[default]
-    AtExpiry,
-    /// At once.
-    AtDeath,
-}
+use jobs::JobStore;
 
 /// What the server is started with.
 #[derive(Clone, Debug)]
@@ -69,7 +60,7 @@ pub struct Config {
     pub policy: Policy,
     /// How many jobs are held.
     pub jobs: jobs::Limits,
-    /// When the jobs of an ended worker come back.
+    /// When the jobs of an ended worker come back. It takes the place of the policy's: Faktory has [`Recover::AtExpiry`].
     pub recover: Recover,
     /// Longest line a client may send, in bytes.
     pub max_line: usize,
@@ -87,7 +78,7 @@ impl Default for Config {
             password: None,
             policy: Policy::default(),
             jobs: jobs::Limits::default(),
-            recover: Recover::default(),
+            recover: Recover::AtExpiry,
             max_line: 64 * 1024,
             handshake: Duration::from_secs(2),
             fetch_hold: Duration::from_secs(2),
@@ -118,15 +109,13 @@ pub enum StartError {
 /// What all connections share.
 struct Shared {
     registry: Registry,
-    store: Arc<dyn JobStore>,
+    store: JobStore,
     config: Config,
     /// Password hashes computed at once; others wait their turn.
     hashing: Semaphore,
     started: Instant,
     connections: AtomicUsize,
     commands: AtomicU64,
-    /// Numbers producers, which have no incarnation, as holders of jobs.
-    producers: AtomicU64,
     stopping: watch::Receiver<bool>,
 }
 
@@ -160,20 +149,19 @@ impl Server {
     /// # Errors
     /// [`StartError`].
     pub async fn bind(config: Config) -> Result<Self, StartError> {
-        let registry = Registry::new(config.policy.clone())?;
+        let registry = Registry::new(reserve::policy(&config))?;
         let workers = listen(config.listen).await?;
         let api = listen(config.api).await?;
         let reaper = Reaper::spawn(&registry)?;
         let (stop, stopping) = watch::channel(false);
         let shared = Arc::new(Shared {
             registry,
-            store: Arc::new(MemoryStore::new(config.jobs)),
+            store: JobStore::new(config.jobs),
             config,
             hashing: Semaphore::new(1),
             started: clock::now(),
             connections: AtomicUsize::new(0),
             commands: AtomicU64::new(0),
-            producers: AtomicU64::new(0),
             stopping,
         });
         Ok(Server { shared, reaper, workers, api, stop })
@@ -208,6 +196,7 @@ impl Server {
     pub async fn run(self, until: impl Future<Output = ()>) -> io::Result<()> {
         let Server { shared, reaper, workers, api, stop } = self;
         log::follow(&shared.registry);
+        let requeueing = tokio::spawn(reserve::requeue(shared.clone()));
         let advancing = tokio::spawn(advance(shared.clone()));
         let api = tokio::spawn(api::serve(api, shared.clone()));
         let mut connections = JoinSet::new();
@@ -233,6 +222,7 @@ impl Server {
             warn!("some connections did not finish in time");
         }
         advancing.abort();
+        requeueing.abort();
         let api = match api.await {
             Ok(served) => served,
             Err(error) => Err(io::Error::other(error)),
@@ -271,18 +261,6 @@ async fn advance(shared: Arc<Shared>) {
         ticks.tick().await;
         while shared.store.advance(clock::now(), STORE_SLICE) {
             tokio::task::yield_now().await;
-        }
-    }
-}
-
-impl Shared {
-    /// Gives back what an ended worker held, if that is the rule.
-    fn recover(&self, holder: u64) {
-        if self.config.recover == Recover::AtDeath {
-            let jobs = self.store.release(holder, clock::now());
-            if jobs > 0 {
-                info!(incarnation = holder, jobs, "jobs of an ended worker are queued again");
-            }
         }
     }
 }

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::failure::Failure;
-use super::memory::Record;
+use super::store::Record;
 use super::{JobError, json, time};
 
 type Fields = IndexMap<String, Box<RawValue>>;
@@ -22,6 +22,10 @@ type Fields = IndexMap<String, Box<RawValue>>;
 const DEFAULT_QUEUE: &str = "default";
 const DEFAULT_RESERVE: u64 = 1800;
 const DEFAULT_RETRY: i64 = 25;
+/// Longest jid, in bytes.
+pub(in crate::server) const MAX_JID: u8 = 255;
+/// Longest `reserve_for`, in seconds.
+pub(in crate::server) const MAX_RESERVE: u32 = 86_400;
 
 /// A valid job.
 ///
@@ -62,7 +66,7 @@ impl Job {
         let mut fields = object(text)?;
         fields.retain(|_, value| value.get() != "null");
         let jid = need("jid", string(&fields, "jid")?)?;
-        range("jid", length(&jid), 8, 255, "bytes")?;
+        range("jid", length(&jid), 8, MAX_JID.into(), "bytes")?;
         let jobtype = need("jobtype", string(&fields, "jobtype")?)?;
         if jobtype.is_empty() {
             return Err(JobError::Kind { field: "jobtype", expected: "a text that is not empty" });
@@ -281,7 +285,7 @@ fn priority(fields: &Fields) -> Result<Option<u8>, JobError> {
 fn reserve_for(fields: &Fields) -> Result<Duration, JobError> {
     let seconds = match whole(fields, "reserve_for")? {
         None | Some(0) => DEFAULT_RESERVE,
-        Some(n) => range("reserve_for", n, 60, 86_400, "seconds")?.unsigned_abs(),
+        Some(n) => range("reserve_for", n, 60, MAX_RESERVE.into(), "seconds")?.unsigned_abs(),
     };
     Ok(Duration::from_secs(seconds))
 }

@@ -2,17 +2,10 @@
 
 use std::fmt;
 use std::future::poll_fn;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
-/// The part of a [`Wait`] that a store supplies.
-///
-/// `poll_ready` answers `Ready` when one of the queues has a job nobody else was woken for, and remembers the waker
-/// otherwise, both in one step, so no job can slip in between. A value that answered `Ready` stands for one wake.
-/// It must give that wake to another sleeper, if there is still a job to take, when it is asked again or dropped.
-pub trait Readiness: Send + fmt::Debug {
-    /// Is there something to take?
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()>;
-}
+use super::store::{Names, State, lock, wake};
 
 /// Sleeps until one of some queues has a job; made by [`JobStore::wait`](super::JobStore::wait).
 ///
@@ -21,17 +14,20 @@ pub trait Readiness: Send + fmt::Debug {
 /// dropped with its wake unused hands it on.
 ///
 /// ```text
-/// let job = store.wait(&queues).until(|| store.fetch(&queues, holder, clock.now()));
+/// let job = store.wait(&queues).until(|| store.fetch(&queues, &session).transpose());
 /// let job = tokio::time::timeout(Duration::from_secs(2), job).await.ok();
 /// ```
-#[derive(Debug)]
 #[must_use = "a wait does nothing until it is polled"]
-pub struct Wait(Box<dyn Readiness>);
+pub struct Wait {
+    state: Arc<Mutex<State>>,
+    names: Names,
+    /// The store does not know of it until it first has to sleep.
+    id: Option<u64>,
+}
 
 impl Wait {
-    /// A wait on what a store supplies.
-    pub fn new(readiness: impl Readiness + 'static) -> Self {
-        Self(Box::new(readiness))
+    pub(super) fn new(state: Arc<Mutex<State>>, names: Names) -> Self {
+        Self { state, names, id: None }
     }
 
     /// Tries, sleeps, and tries again until `attempt` gives something.
@@ -53,6 +49,34 @@ impl Wait {
     /// Sleeps until there may be a job. Keep the wait across the fetch that follows, then drop it or sleep again; the
     /// wake counts as used up only then. Nothing slow belongs in between. [`until`](Self::until) does it right.
     pub async fn ready(&mut self) {
-        poll_fn(|cx| self.0.poll_ready(cx)).await;
+        poll_fn(|cx| self.poll_ready(cx)).await;
+    }
+
+    /// `Ready` when one of the queues has a job that nobody else was woken for; the waker is left otherwise, in the same step, so
+    /// that no job slips in between.
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let waker = cx.waker().clone();
+        let mut state = lock(&self.state);
+        let id = *self.id.get_or_insert_with(|| state.next());
+        let polled = state.lines.poll(id, &self.names, waker);
+        drop(state);
+        drop(polled.replaced);
+        wake(polled.wake);
+        if polled.ready { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        if let Some(id) = self.id {
+            let (woken, _own) = lock(&self.state).lines.leave(id);
+            wake(woken);
+        }
+    }
+}
+
+impl fmt::Debug for Wait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wait").field("names", &self.names).field("id", &self.id).finish_non_exhaustive()
     }
 }

@@ -19,7 +19,7 @@ fn through(text: &str) -> String {
     let job: Job = text.parse().unwrap();
     let queue = job.queue().to_owned();
     store.push(job, now).unwrap();
-    String::from_utf8(store.fetch(&[&queue], 1, now).unwrap().to_vec()).unwrap()
+    String::from_utf8(Fleet::new(Recover::AtDeath).fetch(&store, &[&queue], 1).unwrap().to_vec()).unwrap()
 }
 
 #[test]

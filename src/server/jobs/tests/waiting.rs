@@ -2,8 +2,8 @@
 
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, Wake, Waker};
 
 use super::*;
@@ -28,14 +28,14 @@ struct Fetch {
 }
 
 impl Fetch {
-    fn new(store: &Arc<MemoryStore>, queues: &'static [&'static str]) -> Self {
-        let (store, now) = (Arc::clone(store), start());
+    fn new(store: &Arc<JobStore>, queues: &'static [&'static str]) -> Self {
+        let (store, session) = (Arc::clone(store), session());
         let wait = store.wait(queues);
-        let future = wait.until(move || store.fetch(queues, 1, now).map(|text| jid(&text)));
+        let future = wait.until(move || store.fetch(queues, &session).unwrap().map(|text| jid(&text)));
         Self { future: Some(Box::pin(future)), bell: Arc::default() }
     }
 
-    fn asleep(store: &Arc<MemoryStore>, queues: &'static [&'static str]) -> Self {
+    fn asleep(store: &Arc<JobStore>, queues: &'static [&'static str]) -> Self {
         let mut fetch = Self::new(store, queues);
         assert_eq!(fetch.poll(), None);
         fetch
@@ -62,11 +62,17 @@ impl Fetch {
     }
 }
 
-fn shared() -> Arc<MemoryStore> {
+/// A worker of its own, whose jobs outlive it: one engine for all tests, whose time stands still.
+fn session() -> Session {
+    static ENGINE: LazyLock<Registry> = LazyLock::new(|| Fleet::new(Recover::AtExpiry).registry);
+    join(&ENGINE, 0)
+}
+
+fn shared() -> Arc<JobStore> {
     Arc::new(store())
 }
 
-fn push(store: &MemoryStore, jid: &str, queue: &str) {
+fn push(store: &JobStore, jid: &str, queue: &str) {
     store.push(job_in(jid, queue), start()).unwrap();
 }
 
@@ -97,12 +103,12 @@ fn a_job_that_is_there_needs_no_sleep() {
 
 #[test]
 fn a_job_between_the_look_and_the_sleep_is_seen() {
-    let (store, now) = (shared(), start());
+    let (store, session) = (shared(), session());
     let mut looks = 0;
     let late = Arc::clone(&store);
     let mut future = pin!(store.wait(&["a"]).until(|| {
         looks += 1;
-        let got = late.fetch(&["a"], 1, now);
+        let got = late.fetch(&["a"], &session).unwrap();
         if looks == 1 {
             push(&late, "job-0001", "a");
         }
@@ -179,7 +185,7 @@ fn a_stolen_job_costs_no_place() {
     let mut first = Fetch::asleep(&store, &["a"]);
     let second = Fetch::asleep(&store, &["a"]);
     push(&store, "job-0001", "a");
-    assert!(store.fetch(&["a"], 2, start()).is_some(), "somebody was quicker");
+    assert!(store.fetch(&["a"], &session()).unwrap().is_some(), "somebody was quicker");
     assert_eq!(first.poll(), None);
     push(&store, "job-0002", "a");
     assert_eq!((first.woken(), second.woken()), (2, 0));
@@ -188,18 +194,21 @@ fn a_stolen_job_costs_no_place() {
 
 #[test]
 fn a_job_wakes_however_it_comes() {
-    let (store, now) = (shared(), start());
-    let mut now = now;
+    let (store, mut fleet, mut now) = (shared(), Fleet::new(Recover::AtDeath), start());
+    fleet.pass(&store, now);
     push(&store, "job-0001", "a");
-    store.fetch(&["a"], 5, now).unwrap();
+    fleet.fetch(&store, &["a"], 5).unwrap();
 
     let mut fetch = Fetch::asleep(&store, &["a"]);
-    store.release(5, now);
-    assert_eq!((fetch.woken(), fetch.poll().is_some()), (1, true), "release");
+    fleet.end(&store, 5);
+    assert_eq!((fetch.woken(), fetch.poll().is_some()), (1, true), "its holder ended");
+    assert_eq!(store.ack("job-0001", None), Ack::Done);
 
+    push(&store, "job-0001", "a");
+    fleet.fetch(&store, &["a"], 6).unwrap();
     let mut fetch = Fetch::asleep(&store, &["a"]);
     now += secs(3600);
-    store.advance(now, 1);
+    fleet.pass(&store, now);
     assert_eq!((fetch.woken(), fetch.poll().is_some()), (1, true), "the reservation ran out");
 
     assert_eq!(store.fail(super::fail("job-0001"), None, now), Ack::Done);
@@ -253,7 +262,7 @@ fn a_flush_leaves_sleepers_asleep_and_reachable() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn no_wake_is_lost_in_a_storm() {
     const JOBS: usize = 3000;
-    let (store, now) = (shared(), start());
+    let store = shared();
     let done = Arc::new(AtomicUsize::new(0));
     let mut workers = tokio::task::JoinSet::new();
     for (worker, n) in (0..16_u64).zip(0..16) {
@@ -261,20 +270,26 @@ async fn no_wake_is_lost_in_a_storm() {
         let queues: &[&str] = [&["a", "b"][..], &["b", "c"], &["c"], &["a", "c", "b"]][n % 4];
         workers.spawn(async move {
             let mut rng = fastrand::Rng::with_seed(worker);
+            let session = session();
+            let holder = Some(session.incarnation());
             loop {
                 // Odd workers give up all the time, even ones never: they hang when a wake is lost.
                 let patience =
                     if worker % 2 == 1 { Duration::from_micros(rng.u64(0..300)) } else { secs(30) };
-                let fetch = store.wait(queues).until(|| store.fetch(queues, worker, now));
+                let fetch = store.wait(queues).until(|| store.fetch(queues, &session).unwrap());
                 match tokio::time::timeout(patience, fetch).await {
                     Err(_) => {
                         assert_eq!(worker % 2, 1, "slept on, with jobs there or the end come");
                         tokio::time::sleep(Duration::from_micros(50)).await;
                     }
                     Ok(text) if jid(&text) == "the-end!" => return,
-                    Ok(_) if rng.u8(0..4) == 0 => assert_eq!(store.release(worker, now), 1),
+                    Ok(text) if rng.u8(0..4) == 0 => {
+                        let lease = session.held(&jid(&text)).unwrap();
+                        lease.release().unwrap();
+                        assert!(store.lost(lease.token()).is_some());
+                    }
                     Ok(text) => {
-                        assert_eq!(store.ack(&jid(&text), Some(worker)), Ack::Done);
+                        assert_eq!(store.ack(&jid(&text), holder), Ack::Done);
                         // Relaxed: a count; the join below orders the last look.
                         done.fetch_add(1, Ordering::Relaxed);
                     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
+use serde::Deserialize;
 
 use super::super::failure::Failure;
 use super::super::json;
@@ -89,4 +90,14 @@ impl Text {
         out.extend_from_slice(tail.as_bytes());
         out.into()
     }
+}
+
+/// The jobtype of the object as it came.
+pub(super) fn jobtype(head: &[u8]) -> String {
+    #[derive(Deserialize)]
+    struct Typed {
+        jobtype: String,
+    }
+    let whole = [head, b"}"].concat();
+    serde_json::from_slice(&whole).map(|Typed { jobtype }| jobtype).unwrap_or_default()
 }

@@ -16,10 +16,10 @@ use std::task::Waker;
 use super::Record;
 
 /// The queues of one wait.
-pub(super) type Names = Arc<[Arc<str>]>;
+pub(crate) type Names = Arc<[Arc<str>]>;
 
 #[derive(Debug, Default)]
-pub(super) struct Lines {
+pub(crate) struct Lines {
     by_name: BTreeMap<Arc<str>, Line>,
     /// Waits that sleep or hold a claim, by id.
     waits: BTreeMap<u64, State>,
@@ -47,10 +47,10 @@ enum State {
 
 /// Answer to a poll. The wakers are for after the lock: the first to wake, the second only to drop.
 #[derive(Debug)]
-pub(super) struct Polled {
-    pub(super) ready: bool,
-    pub(super) wake: Option<Waker>,
-    pub(super) replaced: Option<Waker>,
+pub(crate) struct Polled {
+    pub(crate) ready: bool,
+    pub(crate) wake: Option<Waker>,
+    pub(crate) replaced: Option<Waker>,
 }
 
 impl Line {
@@ -95,11 +95,13 @@ impl Lines {
         self.mend(&name)
     }
 
-    /// Puts a job back where it was taken from.
-    pub(super) fn put_back(&mut self, mut record: Box<Record>) -> Option<Waker> {
-        record.returned = true;
+    /// Puts a job back where it was taken from. `returned`: its holder may still speak of it.
+    pub(super) fn put_back(&mut self, mut record: Box<Record>, returned: bool) -> Option<Waker> {
+        record.returned = returned;
         let name = Arc::clone(&record.queue);
-        *self.returned.entry(Arc::clone(&record.jid)).or_insert(0) += 1;
+        if returned {
+            *self.returned.entry(Arc::clone(&record.jid)).or_insert(0) += 1;
+        }
         self.line(&name).jobs.insert(record.place, record);
         self.len += 1;
         self.mend(&name)
@@ -139,7 +141,7 @@ impl Lines {
     }
 
     /// One poll of a wait: ready with a claim, or asleep.
-    pub(super) fn poll(&mut self, id: u64, names: &Names, waker: Waker) -> Polled {
+    pub(crate) fn poll(&mut self, id: u64, names: &Names, waker: Waker) -> Polled {
         let mut polled = Polled { ready: true, wake: None, replaced: None };
         let mut used = None;
         match self.waits.get_mut(&id) {
@@ -180,7 +182,7 @@ impl Lines {
 
     /// Ends a wait. Its claim, if it has one, passes to another sleeper when there is a job left. Returns the waker to
     /// wake and the one to drop.
-    pub(super) fn leave(&mut self, id: u64) -> (Option<Waker>, Option<Waker>) {
+    pub(crate) fn leave(&mut self, id: u64) -> (Option<Waker>, Option<Waker>) {
         match self.waits.remove(&id) {
             None => (None, None),
             Some(State::Asleep { waker, names }) => {
