@@ -150,3 +150,37 @@ fn quiet_against_fetches_in_flight() {
         assert_eq!(connections[0].ask("FETCH default"), "$-1\r\n");
     }
 }
+
+#[test]
+fn a_full_server_names_the_limit_and_keeps_what_it_took() {
+    let mut config = config();
+    config.jobs.max_jobs = 5;
+    let served = Served::start(config);
+    let mut worker = served.worker("w1");
+    let full = "the job store is full: it may hold 5 jobs (max-jobs)";
+    let job = |jid: &str, extra: &str| format!(r#"{{"jid":"{jid}","jobtype":"T","args":[]{extra}}}"#);
+    // One reserved, one dead, one that waits for a retry, one scheduled, one queued.
+    for (jid, extra) in [("reserved", ""), ("dead-job", r#","retry":0"#), ("retried1", "")] {
+        assert_eq!(worker.ask(&format!("PUSH {}", job(jid, extra))), "+OK\r\n");
+        assert!(worker.ask_bulk("FETCH default").unwrap().contains(jid));
+    }
+    assert_eq!(worker.ask(r#"FAIL {"jid":"dead-job"}"#), "+OK\r\n");
+    assert_eq!(worker.ask(r#"FAIL {"jid":"retried1"}"#), "+OK\r\n");
+    assert_eq!(
+        worker.ask(&format!("PUSH {}", job("schedule", r#","at":"2999-01-01T00:00:00Z""#))),
+        "+OK\r\n"
+    );
+    let refused =
+        worker.ask_bulk(&format!("PUSHB [{},{}]", job("queued-1", ""), job("toomuch1", ""))).unwrap();
+    assert_eq!(refused, format!(r#"{{"toomuch1":"{full}"}}"#));
+    assert_eq!(worker.ask(&format!("PUSH {}", job("toomuch2", ""))), format!("-ERR {full}\r\n"));
+    let info: serde_json::Value = serde_json::from_str(&worker.ask_bulk("INFO").unwrap()).unwrap();
+    for set in ["Busy", "Scheduled", "Retries", "Dead"] {
+        assert_eq!(info["faktory"]["tasks"][set]["size"], 1, "{set}");
+    }
+    assert_eq!(info["faktory"]["total_enqueued"], 1);
+    // One is done: there is room for one.
+    ack(&mut worker, "reserved");
+    assert_eq!(worker.ask(&format!("PUSH {}", job("toomuch2", ""))), "+OK\r\n");
+    assert!(worker.ask(&format!("PUSH {}", job("toomuch3", ""))).starts_with("-ERR "));
+}

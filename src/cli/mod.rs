@@ -22,7 +22,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the server. Jobs are held in memory only: they are gone when it stops.
+    /// Run the server. Jobs are held in memory: they are lost on restart; embed the library for a durable queue.
     Serve(serve::Serve),
     /// List the live workers of a running server.
     Workers(fleet::Workers),

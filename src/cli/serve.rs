@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use heartwheel::server::{Config, Recover, Server};
 use heartwheel::{Identity, Policy};
 use tokio::signal::unix::{SignalKind, signal};
-use tracing::info;
+use tracing::{info, warn};
 
 use super::PasswordArgs;
 
@@ -41,11 +41,11 @@ pub(super) struct Serve {
     /// When jobs that an ended worker held are queued again
     #[arg(long, value_enum, default_value_t)]
     recover: RecoverArg,
-    /// Most jobs held, waiting and reserved together; further ones are refused
-    #[arg(long, value_name = "N", default_value_t = heartwheel::server::jobs::Limits::default().max_jobs)]
+    /// Most jobs held, whether waiting, scheduled, reserved or dead; further ones are refused
+    #[arg(long, value_name = "N", env = "HEARTWHEEL_MAX_JOBS", default_value_t = heartwheel::server::jobs::Limits::default().max_jobs)]
     max_jobs: usize,
     /// Most memory for jobs, in bytes; further ones are refused
-    #[arg(long, value_name = "BYTES", default_value_t = heartwheel::server::jobs::Limits::default().max_bytes)]
+    #[arg(long, value_name = "BYTES", env = "HEARTWHEEL_MAX_BYTES", default_value_t = heartwheel::server::jobs::Limits::default().max_bytes)]
     max_bytes: usize,
     /// What to log: error, warn, info, debug, or more finely as in the tracing crate's `EnvFilter`
     #[arg(long, env = "HEARTWHEEL_LOG", default_value = "info")]
@@ -125,7 +125,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         workers = %server.address()?, api = %server.api_address()?, password,
         "heartwheel {} serves", env!("CARGO_PKG_VERSION")
     );
-    info!("jobs are held in memory only: they are gone when this process ends");
+    warn!("jobs are lost on restart; embed the library for a durable queue");
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let stop = async {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 /// What a store may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Jobs queued, scheduled and reserved together. Reserved ones count because they can return.
+    /// Jobs in all places together: queued, scheduled, reserved (they can return), waiting for a retry, and dead.
     pub max_jobs: usize,
     /// Their size in memory, in bytes: the JSON and an estimate of the bookkeeping.
     ///
@@ -34,9 +34,9 @@ pub struct Counts {
     pub retries: usize,
     /// Size: jobs reserved by a holder.
     pub working: usize,
-    /// Size: dead jobs still kept to be looked at.
+    /// Size: dead jobs.
     pub dead_kept: usize,
-    /// Size: bytes of the all jobs, as [`Limits::max_bytes`] counts them.
+    /// Size: bytes of all jobs, as [`Limits::max_bytes`] counts them.
     pub bytes: usize,
     /// Total: jobs that ran out of retries.
     pub dead: u64,

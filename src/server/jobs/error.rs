@@ -60,7 +60,7 @@ impl JobError {
 #[non_exhaustive]
 pub enum PushError {
     /// The store is at a limit. The same PUSH can succeed later, once other jobs are done.
-    #[error("the job store is full, it may hold {limit} {unit}")]
+    #[error("the job store is full: it may hold {limit} {unit} (max-{unit})")]
     Full {
         /// The limit that would be passed.
         limit: usize,
