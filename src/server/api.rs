@@ -85,7 +85,10 @@ pub struct WorkersReply {
 /// The sums of the registry and of the job store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-#[expect(missing_docs, reason = "named as in `Stats` and `Counts`")]
+#[expect(
+    missing_docs,
+    reason = "named as in `Stats` and `Counts`; `refused` counts connections turned away or cut off"
+)]
 pub struct StatsReply {
     pub running: usize,
     pub quiet: usize,
@@ -98,6 +101,8 @@ pub struct StatsReply {
     pub remembered: usize,
     pub not_remembered: u64,
     pub gaps: u64,
+    #[serde(default)]
+    pub refused: u64,
     pub jobs_enqueued: usize,
     pub jobs_scheduled: usize,
     pub jobs_retries: usize,
@@ -246,6 +251,7 @@ async fn stats(State(shared): State<Arc<Shared>>) -> Json<StatsReply> {
         remembered: stats.remembered,
         not_remembered: stats.not_remembered,
         gaps: stats.gaps,
+        refused: shared.refusals.all(),
         jobs_enqueued: jobs.enqueued,
         jobs_scheduled: jobs.scheduled,
         jobs_retries: jobs.retries,

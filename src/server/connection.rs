@@ -14,9 +14,11 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
 
 use super::Shared;
+use super::admission::Handshaking;
 use super::auth::Challenge;
 use super::commands::{Next, Peer, Role};
 use super::messages::HelloMessage;
+use super::refusal::Refusal;
 use super::wire::{self, LineTooLong, Lines};
 use crate::hello::Hello;
 use crate::session::Session;
@@ -24,8 +26,10 @@ use crate::state::EndReason;
 
 /// Replies that have piled up to this size are written before the next command is looked at.
 const FLUSH_AT: usize = 64 * 1024;
-/// How long a peer may take to read a reply.
-const WRITE_LIMIT: Duration = Duration::from_secs(10);
+/// Longest HELLO: room for all that a worker may say of itself, and no more for who is not known yet.
+const HELLO_LIMIT: usize = 32 * 1024;
+/// Room for replies that a connection keeps.
+const KEPT: usize = 4 * 1024;
 /// How long a closed connection is read on, so that it ends with FIN and the peer sees the last reply.
 const LINGER: Duration = Duration::from_millis(500);
 /// And how much of it: who has more to say than this is reset.
@@ -41,7 +45,7 @@ pub(super) enum Closed {
     /// What came instead of HELLO was not one, or did not come in time.
     NoHello(&'static str),
     /// It was refused, and told why.
-    Refused,
+    Refused(Refusal, String),
     LineTooLong(LineTooLong),
     /// The worker's incarnation ended.
     Ended(EndReason),
@@ -57,12 +61,25 @@ impl fmt::Display for Closed {
             Closed::Eof => f.write_str("the peer closed it"),
             Closed::End => f.write_str("END"),
             Closed::NoHello(why) => write!(f, "no HELLO: {why}"),
-            Closed::Refused => f.write_str("refused"),
+            Closed::Refused(_, why) => f.write_str(why),
             Closed::LineTooLong(LineTooLong { limit }) => write!(f, "a line of over {limit} bytes"),
             Closed::Ended(reason) => write!(f, "its worker {reason}"),
             Closed::WriteTimeout => f.write_str("the peer does not read"),
             Closed::Stopping => f.write_str("the server stops"),
             Closed::Io(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Closed {
+    /// What kind of refusal this end is, if it is one.
+    pub(super) fn refusal(&self) -> Option<Refusal> {
+        match self {
+            Closed::NoHello(_) => Some(Refusal::NoHello),
+            Closed::Refused(refusal, _) => Some(*refusal),
+            Closed::LineTooLong(_) => Some(Refusal::LongLine),
+            Closed::WriteTimeout => Some(Refusal::SlowReader),
+            Closed::Eof | Closed::End | Closed::Ended(_) | Closed::Stopping | Closed::Io(_) => None,
         }
     }
 }
@@ -80,14 +97,23 @@ impl From<LineTooLong> for Closed {
 }
 
 /// Serves `stream` until it ends.
-pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(stream: S, shared: Arc<Shared>) -> Closed {
+pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: S,
+    shared: &Arc<Shared>,
+    handshaking: Handshaking,
+) -> Closed {
+    let config = &shared.config;
     let mut link = Link {
         stream,
-        lines: Lines::new(shared.config.max_line),
+        lines: Lines::new(config.max_line.min(HELLO_LIMIT)),
         out: BytesMut::new(),
+        write_timeout: config.write_timeout,
         ends: Ends { stopping: shared.stopping.clone(), worker: None },
     };
-    let closed = match handshake(&mut link, &shared).await {
+    let shaken = handshake(&mut link, shared, &handshaking).await;
+    drop(handshaking);
+    link.lines.set_limit(config.max_line);
+    let closed = match shaken {
         Ok(peer) => {
             let Err(closed) = converse(&mut link, peer).await;
             closed
@@ -98,10 +124,23 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(stream: S, shared: 
     closed
 }
 
+/// Tells a peer, in place of HI, why it is not served.
+pub(super) async fn refuse<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, why: &str) {
+    let mut out = BytesMut::new();
+    wire::error(&mut out, why);
+    // Whatever goes wrong here, the stream is dropped.
+    let _ = timeout(LINGER, async {
+        stream.write_all_buf(&mut out).await?;
+        linger(&mut stream).await
+    })
+    .await;
+}
+
 /// Says HI, and waits for HELLO.
 async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(
     link: &mut Link<S>,
     shared: &Arc<Shared>,
+    handshaking: &Handshaking,
 ) -> Result<Peer, Closed> {
     let shaking = async {
         let challenge = match &shared.config.password {
@@ -138,17 +177,13 @@ async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(
             }
         };
         if let Some((password, challenge)) = challenge
-            && !is_authentic(shared, password, challenge, &message).await?
+            && !is_authentic(handshaking, password, challenge, &message).await?
         {
-            wire::error(&mut link.out, "Invalid password");
-            return Err(Closed::Refused);
+            return Err(link.refused(Refusal::Password, "Invalid password"));
         }
         match message.worker() {
             Ok(hello) => Ok(hello),
-            Err(invalid) => {
-                wire::error(&mut link.out, invalid);
-                Err(Closed::Refused)
-            }
+            Err(invalid) => Err(link.refused(Refusal::BadHello, invalid)),
         }
     };
     let hello = timeout(shared.config.handshake, shaking)
@@ -162,21 +197,29 @@ async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(
     Ok(Peer { shared: shared.clone(), role })
 }
 
-/// Hashes off the I/O threads, one at a time, so that a storm of handshakes starves no beat.
+/// Hashes off the I/O threads and in turn, so that a storm of handshakes starves no beat.
 async fn is_authentic(
-    shared: &Arc<Shared>,
+    handshaking: &Handshaking,
     password: super::Password,
     challenge: Challenge,
     message: &HelloMessage,
 ) -> Result<bool, Closed> {
     let Some(answer) = message.pwdhash.clone() else { return Ok(false) };
     let v = message.v;
-    let _turn = shared.hashing.acquire().await.map_err(io::Error::other)?;
-    let met = tokio::task::spawn_blocking(move || challenge.is_met(&password, v, &answer)).await;
-    Ok(met.map_err(io::Error::other)?)
+    let turn = handshaking.hash().await.map_err(io::Error::other)?;
+    let met = tokio::task::spawn_blocking(move || {
+        // Given up when the work is done, not when the peer has lost its patience.
+        let _turn = turn;
+        challenge.is_met(&password, v, &answer)
+    });
+    Ok(met.await.map_err(io::Error::other)?)
 }
 
-fn register<S>(link: &mut Link<S>, shared: &Shared, hello: Hello) -> Result<Session, Closed> {
+fn register<S: AsyncRead + AsyncWrite + Unpin>(
+    link: &mut Link<S>,
+    shared: &Shared,
+    hello: Hello,
+) -> Result<Session, Closed> {
     let (closer, closed) = oneshot::channel();
     let session = shared.registry.connect(hello, move |reason| {
         // Nobody is there to be told if the connection has just closed by itself.
@@ -187,10 +230,7 @@ fn register<S>(link: &mut Link<S>, shared: &Shared, hello: Hello) -> Result<Sess
             link.ends.worker = Some(closed);
             Ok(session)
         }
-        Err(refused) => {
-            wire::error(&mut link.out, refused);
-            Err(Closed::Refused)
-        }
+        Err(refused) => Err(link.refused(Refusal::BadHello, refused)),
     }
 }
 
@@ -292,6 +332,7 @@ struct Link<S> {
     stream: S,
     lines: Lines,
     out: BytesMut,
+    write_timeout: Duration,
     ends: Ends,
 }
 
@@ -307,39 +348,61 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         }
     }
 
+    /// Writes what was answered. Ends early when the connection is to end: [`Link::finish`] writes the rest then.
     async fn flush(&mut self) -> Result<(), Closed> {
         if self.out.is_empty() {
             return Ok(());
         }
-        match timeout(WRITE_LIMIT, self.stream.write_all_buf(&mut self.out)).await {
-            Ok(written) => Ok(written?),
-            Err(_) => Err(Closed::WriteTimeout),
+        tokio::select! {
+            biased;
+            written = timeout(self.write_timeout, self.stream.write_all_buf(&mut self.out)) => match written {
+                Ok(written) => written?,
+                Err(_) => return Err(Closed::WriteTimeout),
+            },
+            closed = self.ends.reached() => return Err(closed),
         }
+        if self.out.capacity() > KEPT {
+            self.out = BytesMut::new();
+        }
+        Ok(())
+    }
+
+    /// Answers with why it is refused.
+    fn refused(&mut self, refusal: Refusal, why: impl fmt::Display) -> Closed {
+        let why = why.to_string();
+        wire::error(&mut self.out, &why);
+        Closed::Refused(refusal, why)
     }
 
     /// Ends the connection from this side: the last replies, then FIN, and a reset only for a peer that goes on talking.
     async fn finish(mut self, closed: &Closed) {
-        match closed {
+        let patience = match closed {
             Closed::Io(_) | Closed::WriteTimeout => return,
             Closed::LineTooLong(LineTooLong { limit }) => {
                 wire::error(&mut self.out, format_args!("line is longer than {limit} bytes"));
+                LINGER
             }
-            _ => {}
-        }
-        let lingering = async {
-            self.flush().await?;
-            self.stream.shutdown().await?;
-            let mut ignored = [0; 4096];
-            let mut left = LINGER_BYTES;
-            while left > 0 {
-                match self.stream.read(&mut ignored).await? {
-                    0 => break,
-                    read => left = left.saturating_sub(read),
-                }
-            }
-            Ok::<(), Closed>(())
+            // A reply that was on its way is finished.
+            Closed::Stopping => self.write_timeout,
+            _ => LINGER,
         };
         // Whatever goes wrong here, the stream is dropped.
-        let _ = timeout(LINGER, lingering).await;
+        if let Ok(Ok(())) = timeout(patience, self.stream.write_all_buf(&mut self.out)).await {
+            let _ = timeout(LINGER, linger(&mut self.stream)).await;
+        }
     }
+}
+
+/// Says that nothing follows, and reads on until the peer has said so too.
+async fn linger<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) -> io::Result<()> {
+    stream.shutdown().await?;
+    let mut ignored = [0; 512];
+    let mut left = LINGER_BYTES;
+    while left > 0 {
+        match stream.read(&mut ignored).await? {
+            0 => break,
+            read => left = left.saturating_sub(read),
+        }
+    }
+    Ok(())
 }

@@ -72,8 +72,7 @@ pub(super) fn reply(shared: &Shared) -> String {
         server: Process {
             // Relaxed: a counter.
             command_count: shared.commands.load(Ordering::Relaxed),
-            // Relaxed: a gauge.
-            connections: shared.connections.load(Ordering::Relaxed),
+            connections: shared.admission.connections(),
             description: format!("heartwheel {}: jobs in memory only", env!("CARGO_PKG_VERSION")),
             faktory_version: FAKTORY_VERSION,
             uptime: clock::now().saturating_duration_since(shared.started).as_secs(),

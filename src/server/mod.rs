@@ -9,14 +9,17 @@
 //! - What a peer sent is echoed cut and escaped, so that a reply is always one line.
 //! - Jobs are held in memory only, and are gone with the process. The program says so wherever a user looks.
 
+mod admission;
 mod api;
 mod auth;
 mod commands;
 mod connection;
 mod info;
 pub mod jobs;
+mod listener;
 mod log;
 mod messages;
+mod refusal;
 mod reserve;
 mod wire;
 
@@ -25,7 +28,7 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use tokio::net::{TcpListener, TcpStream};
@@ -40,11 +43,14 @@ use crate::reaper::{Reaper, SpawnError};
 use crate::registry::Registry;
 
 pub use crate::policy::Recover;
+use admission::Admission;
 pub use api::{
     CordonReply, CordonRequest, SignalReply, SignalRequest, StatsReply, Whom, WorkerReply, WorkersReply,
 };
 pub use auth::Password;
 use jobs::JobStore;
+use listener::Acceptor;
+use refusal::{Refusal, Refusals};
 
 /// What the server is started with.
 #[derive(Clone, Debug)]
@@ -66,6 +72,13 @@ pub struct Config {
     pub max_line: usize,
     /// How long a client may take from connecting to a complete HELLO.
     pub handshake: Duration,
+    /// How long a client may take to read what was answered to it.
+    pub write_timeout: Duration,
+    /// Most connections of workers and producers; further ones are told so and closed. Those of operators' tools are counted apart
+    /// and find a descriptor as long as the process may open a hundred more than this.
+    pub max_connections: usize,
+    /// Most connections of one address (of one /64 of IPv6) that have not completed their HELLO; further ones are told so and closed.
+    pub max_handshakes: usize,
     /// How long a FETCH is held when there is nothing to hand out. Clients wait three to five seconds for an answer.
     pub fetch_hold: Duration,
 }
@@ -81,6 +94,9 @@ impl Default for Config {
             recover: Recover::AtExpiry,
             max_line: 64 * 1024,
             handshake: Duration::from_secs(2),
+            write_timeout: Duration::from_secs(10),
+            max_connections: 10_000,
+            max_handshakes: 1_000,
             fetch_hold: Duration::from_secs(2),
         }
     }
@@ -111,10 +127,11 @@ struct Shared {
     registry: Registry,
     store: JobStore,
     config: Config,
-    /// Password hashes computed at once; others wait their turn.
-    hashing: Semaphore,
+    admission: Arc<Admission>,
+    refusals: Refusals,
+    /// Connections that are being told that there is no place for them.
+    refusing: Arc<Semaphore>,
     started: Instant,
-    connections: AtomicUsize,
     commands: AtomicU64,
     stopping: watch::Receiver<bool>,
 }
@@ -140,8 +157,8 @@ const STORE_TICK: Duration = Duration::from_millis(100);
 const STORE_SLICE: usize = 1024;
 /// How long replies in flight may take when the server stops.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
-/// Pause of accepting after an error that will not go away at once (no descriptors left).
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Connections told at once that there is no place for them; more are closed without a word.
+const REFUSING: usize = 64;
 
 impl Server {
     /// Binds both addresses, and starts the reaper.
@@ -157,10 +174,11 @@ impl Server {
         let shared = Arc::new(Shared {
             registry,
             store: JobStore::new(config.jobs),
+            admission: Arc::new(Admission::new(config.max_connections, config.max_handshakes)),
+            refusals: Refusals::default(),
+            refusing: Arc::new(Semaphore::new(REFUSING)),
             config,
-            hashing: Semaphore::new(1),
             started: clock::now(),
-            connections: AtomicUsize::new(0),
             commands: AtomicU64::new(0),
             stopping,
         });
@@ -199,18 +217,13 @@ impl Server {
         let requeueing = tokio::spawn(reserve::requeue(shared.clone()));
         let advancing = tokio::spawn(advance(shared.clone()));
         let api = tokio::spawn(api::serve(api, shared.clone()));
+        let mut workers = Acceptor::new(workers);
         let mut connections = JoinSet::new();
         tokio::pin!(until);
         loop {
             tokio::select! {
                 () = &mut until => break,
-                accepted = workers.accept() => match accepted {
-                    Ok((stream, peer)) => accept(&mut connections, &shared, stream, peer),
-                    Err(error) => {
-                        warn!(%error, "cannot accept");
-                        tokio::time::sleep(ACCEPT_PAUSE).await;
-                    }
-                },
+                (stream, peer) = workers.accept() => accept(&mut connections, &shared, stream, peer),
                 Some(_) = connections.join_next() => {}
             }
         }
@@ -238,19 +251,39 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
 }
 
 fn accept(connections: &mut JoinSet<()>, shared: &Arc<Shared>, stream: TcpStream, peer: SocketAddr) {
-    // Replies are written whole; nothing is gained by waiting for more.
-    if let Err(error) = stream.set_nodelay(true) {
-        debug!(%error, %peer, "cannot set TCP_NODELAY");
-    }
-    let shared = shared.clone();
-    connections.spawn(async move {
-        // Relaxed: a gauge.
-        shared.connections.fetch_add(1, Ordering::Relaxed);
-        let ended = connection::serve(stream, shared.clone()).await;
-        // Relaxed: as above.
-        shared.connections.fetch_sub(1, Ordering::Relaxed);
-        debug!(%peer, %ended, "connection closed");
+    let place = shared
+        .admission
+        .connect()
+        .map_err(|limit| (Refusal::Full, format!("too many connections: the limit is {limit}")));
+    let places = place.and_then(|place| match shared.admission.shake(peer) {
+        Ok(handshake) => Ok((place, handshake)),
+        Err(limit) => Err((
+            Refusal::Crowd,
+            format!("too many connections from your address without a HELLO: the limit is {limit}"),
+        )),
     });
+    match places {
+        Ok((place, handshake)) => {
+            let shared = shared.clone();
+            connections.spawn(async move {
+                let ended = connection::serve(stream, &shared, handshake).await;
+                drop(place);
+                match ended.refusal() {
+                    Some(refusal) => shared.refusals.note(refusal, peer, &ended),
+                    None => debug!(%peer, %ended, "connection closed"),
+                }
+            });
+        }
+        Err((refusal, why)) => {
+            shared.refusals.note(refusal, peer, &why);
+            if let Ok(turn) = shared.refusing.clone().try_acquire_owned() {
+                connections.spawn(async move {
+                    connection::refuse(stream, &why).await;
+                    drop(turn);
+                });
+            }
+        }
+    }
 }
 
 /// Moves what is due in the job store, as long as the server runs.

@@ -17,6 +17,9 @@ pub(super) struct LineTooLong {
     pub(super) limit: usize,
 }
 
+/// Bytes read in one go: few from a peer that says little, more from one that fills them.
+const READ: (usize, usize) = (512, 16 * 1024);
+
 /// Bytes as they come, handed out line by line.
 #[derive(Debug)]
 pub(super) struct Lines {
@@ -24,20 +27,30 @@ pub(super) struct Lines {
     /// Up to here there is no line end.
     searched: usize,
     limit: usize,
+    /// Room made for the next read.
+    room: usize,
 }
 
 impl Lines {
     pub(super) fn new(limit: usize) -> Self {
-        Lines { bytes: BytesMut::new(), searched: 0, limit }
+        Lines { bytes: BytesMut::new(), searched: 0, limit, room: READ.0 }
+    }
+
+    /// Sets how long a line may be from now on.
+    pub(super) fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
     }
 
     /// Where what is read next goes.
     pub(super) fn space(&mut self) -> &mut BytesMut {
-        if self.bytes.is_empty() && self.bytes.capacity() > 16 * 1024 {
+        if self.bytes.is_empty() && self.bytes.capacity() > READ.1 {
             // One long line must not cost a quiet connection its size for good.
             self.bytes = BytesMut::new();
+            self.room = READ.0;
+        } else if !self.bytes.is_empty() && self.bytes.len() == self.bytes.capacity() {
+            self.room = (self.room * 4).min(READ.1);
         }
-        self.bytes.reserve(4 * 1024);
+        self.bytes.reserve(self.room);
         &mut self.bytes
     }
 

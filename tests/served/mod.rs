@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use heartwheel::server::{Config, Server};
 use heartwheel::{Policy, Registry};
+use sha2::{Digest as _, Sha256};
 use tokio::sync::oneshot;
 
 /// A running server; stopped when dropped.
@@ -122,6 +123,21 @@ impl Drop for Served {
     }
 }
 
+/// The answer to the challenge in HI.
+pub fn answer(password: &str, hi: &str) -> String {
+    let hi: serde_json::Value = serde_json::from_str(hi.strip_prefix("+HI ").unwrap()).unwrap();
+    hash(password, hi["s"].as_str().unwrap(), hi["i"].as_u64().unwrap())
+}
+
+/// The hash of a password and a salt, after so many rounds.
+pub fn hash(password: &str, salt: &str, rounds: u64) -> String {
+    let mut hash = Sha256::digest(format!("{password}{salt}")).to_vec();
+    for _ in 1..rounds {
+        hash = Sha256::digest(&hash).to_vec();
+    }
+    hash.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// So long may anything take before a test calls it lost.
 pub const LIMIT: Duration = Duration::from_secs(20);
 
@@ -131,13 +147,18 @@ pub struct Client {
     reader: BufReader<TcpStream>,
 }
 
-impl Client {
-    pub fn new(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).unwrap();
+impl From<TcpStream> for Client {
+    fn from(stream: TcpStream) -> Self {
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(LIMIT)).unwrap();
         let reader = BufReader::new(stream.try_clone().unwrap());
         Client { stream, reader }
+    }
+}
+
+impl Client {
+    pub fn new(address: SocketAddr) -> Self {
+        TcpStream::connect(address).unwrap().into()
     }
 
     pub fn send(&mut self, text: &str) {
