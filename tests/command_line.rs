@@ -34,10 +34,13 @@ fn workers_are_listed_and_signalled() {
     let table = out(&run(&served, &["workers"]));
     let lines: Vec<&str> = table.lines().collect();
     let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-    assert_eq!(words(lines[0]), ["WID", "STATE", "HEALTH", "AGE", "CONNS", "RSS", "HOST", "PID", "LABELS"]);
+    assert_eq!(
+        words(lines[0]),
+        ["WID", "STATE", "HEALTH", "AGE", "CONNS", "JOBS", "RSS", "HOST", "PID", "LABELS"]
+    );
     let row = words(lines[1]);
     assert_eq!(row[..3], ["one", "running", "live"]);
-    assert_eq!(row[4..], ["1", "52.9M", "app\\u{1b}[2J", "7", "blue,eu"], "no control character");
+    assert_eq!(row[4..], ["1", "0", "52.9M", "app\\u{1b}[2J", "7", "blue,eu"], "no control character");
     assert_eq!(lines.len(), 3);
 
     let quieted = run(&served, &["quiet", "one", "nobody"]);

@@ -135,7 +135,7 @@ fn say(text: &str) -> io::Result<()> {
 fn table(workers: &[WorkerReply]) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(["WID", "STATE", "HEALTH", "AGE", "CONNS", "RSS", "HOST", "PID", "LABELS"]);
+    table.set_header(["WID", "STATE", "HEALTH", "AGE", "CONNS", "JOBS", "RSS", "HOST", "PID", "LABELS"]);
     for worker in workers {
         table.add_row([
             plain(&worker.wid),
@@ -143,13 +143,14 @@ fn table(workers: &[WorkerReply]) -> String {
             worker.health.clone(),
             age(Duration::from_millis(worker.age_ms)),
             worker.connections.to_string(),
+            worker.leases.to_string(),
             worker.rss_kb.map(memory).unwrap_or_default(),
             plain(&worker.hostname),
             worker.pid.map(|pid| pid.to_string()).unwrap_or_default(),
             plain(&worker.labels.join(",")),
         ]);
     }
-    for number in [3, 4, 5, 7] {
+    for number in [3, 4, 5, 6, 8] {
         if let Some(column) = table.column_mut(number) {
             column.set_cell_alignment(CellAlignment::Right);
         }

@@ -51,6 +51,8 @@ pub struct WorkerReply {
     pub connections: u32,
     pub rss_kb: Option<u64>,
     pub beats: u64,
+    #[serde(default)]
+    pub leases: u32,
 }
 
 impl From<&WorkerInfo> for WorkerReply {
@@ -70,6 +72,7 @@ impl From<&WorkerInfo> for WorkerReply {
             connections: worker.connections(),
             rss_kb: worker.rss_kb(),
             beats: worker.beats(),
+            leases: worker.leases(),
         }
     }
 }
