@@ -1,11 +1,11 @@
-//! Where the words of workers lie: a cache line each, many to a page.
+//! Where the words of workers lie: a cache line each, side by side.
 //!
 //! Ground rules
 //! - A beat touches one line and nothing else of its worker. Lines of many workers share pages, apart from all that is large and
 //!   rarely looked at, so that a beat of one among many costs one miss.
 //! - A line is its worker's from birth until the last handle to the worker is gone: nobody who can still look at it ever sees
 //!   another worker there (G5).
-//! - A chunk of lines lives as long as a worker has a line in it, and nothing keeps it beyond that (G10).
+//! - A chunk of lines lives as long as a worker has a line in it, and only the newest is kept beyond that (G10).
 
 use std::fmt;
 use std::ops::Deref;
@@ -109,19 +109,49 @@ impl Line {
     }
 }
 
-const LINES: usize = u64::BITS as usize;
+/// So many lines lie side by side. The pages that beats touch are then dense: among a hundred thousand workers most of a beat's time
+/// goes into finding the page, and with a page for every 64 it took three times as long.
+const LINES: usize = 1024;
 
-/// A page of lines, and which of them are taken.
+/// Lines side by side, and which of them are free.
 struct Chunk {
-    lines: [Line; LINES],
-    taken: AtomicU64,
-    plots: Arc<Plots>,
+    lines: Arc<[Line; LINES]>,
+    free: Mutex<Free>,
+    plots: Weak<Plots>,
 }
 
-/// Where a line is. A handle: it keeps the chunk, not the line, which is its worker's.
+const BITS: usize = u64::BITS as usize;
+
+/// The free lines of a chunk, a bit each.
+struct Free {
+    bits: [u64; LINES / BITS],
+    count: usize,
+}
+
+impl Free {
+    fn all() -> Self {
+        Free { bits: [u64::MAX; LINES / BITS], count: LINES }
+    }
+
+    /// The first of them. There is one: whoever asks has found the chunk on the list.
+    fn take(&mut self) -> usize {
+        let word = self.bits.iter().position(|&bits| bits != 0).unwrap_or(0);
+        let bit = self.bits[word].trailing_zeros() as usize;
+        self.bits[word] &= !(1 << bit);
+        self.count -= 1;
+        word * BITS + bit
+    }
+
+    fn give_back(&mut self, line: usize) {
+        self.bits[line / BITS] |= 1 << (line % BITS);
+        self.count += 1;
+    }
+}
+
+/// Where a line is. A handle: it keeps the memory, not the line, which is its worker's.
 #[derive(Clone)]
 pub(crate) struct Place {
-    chunk: Arc<Chunk>,
+    lines: Arc<[Line; LINES]>,
     index: usize,
 }
 
@@ -131,7 +161,13 @@ impl Deref for Place {
     #[inline]
     fn deref(&self) -> &Line {
         // The index is below it always; this way no check of it is needed.
-        &self.chunk.lines[self.index % LINES]
+        &self.lines[self.index % LINES]
+    }
+}
+
+impl fmt::Debug for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.vitals.fmt(f)
     }
 }
 
@@ -142,12 +178,14 @@ impl fmt::Debug for Place {
 }
 
 /// The worker's own hold on its line; dropped, the line is free.
-#[derive(Debug)]
-pub(crate) struct Plot(Place);
+pub(crate) struct Plot {
+    chunk: Arc<Chunk>,
+    index: usize,
+}
 
 impl Plot {
     pub(crate) fn place(&self) -> Place {
-        self.0.clone()
+        Place { lines: self.chunk.lines.clone(), index: self.index }
     }
 }
 
@@ -155,18 +193,26 @@ impl Deref for Plot {
     type Target = Line;
 
     fn deref(&self) -> &Line {
-        &self.0
+        &self.chunk.lines[self.index % LINES]
+    }
+}
+
+impl fmt::Debug for Plot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.vitals.fmt(f)
     }
 }
 
 impl Drop for Plot {
     fn drop(&mut self) {
-        let chunk = &self.0.chunk;
-        // Release: pairs with the Acquire of `take`; the next life on this line begins after all of this one.
-        let taken = chunk.taken.fetch_and(!(1 << self.0.index), Ordering::Release);
-        if taken == u64::MAX {
-            // It was full, and so not on the list.
-            lock(&chunk.plots.open).push(Arc::downgrade(chunk));
+        let mut free = lock(&self.chunk.free);
+        free.give_back(self.index);
+        let was_full = free.count == 1;
+        // Lock order: the list, then a chunk.
+        drop(free);
+        if was_full && let Some(plots) = self.chunk.plots.upgrade() {
+            // It was not on the list, so nobody has taken the line meanwhile, and nobody else puts it there.
+            lock(&plots.open).push(Arc::downgrade(&self.chunk));
         }
     }
 }
@@ -175,6 +221,8 @@ impl Drop for Plot {
 #[derive(Default)]
 pub(crate) struct Plots {
     open: Mutex<Vec<Weak<Chunk>>>,
+    /// The newest chunk, kept though nobody may live there: a fleet of one that comes and goes does not make it anew each time.
+    newest: Mutex<Option<Arc<Chunk>>>,
 }
 
 impl Plots {
@@ -184,11 +232,7 @@ impl Plots {
         let chunk = loop {
             match open.last() {
                 None => {
-                    let chunk = Arc::new(Chunk {
-                        lines: std::array::from_fn(|_| Line::new()),
-                        taken: AtomicU64::new(0),
-                        plots: self.clone(),
-                    });
+                    let chunk = self.chunk();
                     open.push(Arc::downgrade(&chunk));
                     break chunk;
                 }
@@ -198,18 +242,25 @@ impl Plots {
                 },
             }
         };
-        // Relaxed: only this lock's holder takes; others free what they have.
-        let index = chunk.taken.load(Ordering::Relaxed).trailing_ones();
-        // Acquire: pairs with the Release of `Plot::drop`.
-        let taken = chunk.taken.fetch_or(1 << index, Ordering::Acquire) | 1 << index;
-        if taken == u64::MAX {
+        let mut free = lock(&chunk.free);
+        let index = free.take();
+        if free.count == 0 {
             // Whoever frees a line of it from here on puts it on the list again.
             open.pop();
         }
+        drop(free);
         drop(open);
-        let place = Place { chunk, index: index as usize };
-        place.begin(word, keeps_intervals);
-        Plot(place)
+        let plot = Plot { chunk, index };
+        plot.begin(word, keeps_intervals);
+        plot
+    }
+
+    fn chunk(self: &Arc<Self>) -> Arc<Chunk> {
+        let lines: Arc<[Line]> = (0..LINES).map(|_| Line::new()).collect();
+        let lines = lines.try_into().expect("it was made with that many");
+        let chunk = Arc::new(Chunk { lines, free: Mutex::new(Free::all()), plots: Arc::downgrade(self) });
+        *lock(&self.newest) = Some(chunk.clone());
+        chunk
     }
 }
 
@@ -224,9 +275,24 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_one_line_and_a_chunk_is_a_page_of_them() {
+    fn a_line_is_one_cache_line() {
         assert_eq!((size_of::<Line>(), align_of::<Line>()), (64, 64));
-        assert!(size_of::<Chunk>() <= 4096 + 64);
+        assert_eq!(size_of::<[Line; LINES]>(), 64 * LINES);
+    }
+
+    #[test]
+    fn the_newest_chunk_is_kept_for_a_fleet_that_comes_and_goes() {
+        let plots = Arc::new(Plots::default());
+        let first = plots.take(word(1), false);
+        let at: *const Line = &*first;
+        drop(first);
+        let second = plots.take(word(2), false);
+        assert!(std::ptr::eq(at, &*second));
+        // No circle: it goes with the last of them.
+        let left = Arc::downgrade(&plots);
+        let chunk = Arc::downgrade(&second.chunk);
+        drop((plots, second));
+        assert!(left.upgrade().is_none() && chunk.upgrade().is_none());
     }
 
     #[test]
@@ -267,9 +333,11 @@ mod tests {
                 assert!(lock(&plots.open).is_empty());
             }
             drop(held);
-            assert!(lock(&plots.open).iter().all(|chunk| chunk.strong_count() == 0));
-            drop(plots.take(word(0), false));
-            assert_eq!(lock(&plots.open).len(), 1, "the dead ones were thrown away");
+            let living = |open: &[Weak<Chunk>]| open.iter().filter(|chunk| chunk.strong_count() > 0).count();
+            assert_eq!(living(&lock(&plots.open)), 1, "only the newest is kept");
+            assert_eq!(lock(&plots.open).len(), 10);
+            let _all: Vec<_> = (0..=LINES as u64).map(|n| plots.take(word(n), false)).collect();
+            assert!(lock(&plots.open).len() == 1, "the dead ones were thrown away");
         }
     }
 
@@ -297,6 +365,8 @@ mod tests {
             })
             .collect();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
-        assert!(lock(&plots.open).iter().all(|chunk| chunk.strong_count() == 0));
+        let newest = lock(&plots.newest).as_ref().map(|chunk| lock(&chunk.free).count);
+        assert_eq!(newest, Some(LINES), "all were given back");
+        assert_eq!(lock(&plots.open).iter().filter(|chunk| chunk.strong_count() > 0).count(), 1);
     }
 }
