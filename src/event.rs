@@ -9,8 +9,9 @@
 //! - No user code runs on a publisher's thread (G11). Kinds are data, and sorted out there; a [`Filter`]'s predicate runs where the
 //!   subscriber reads; the waker of a task that reads is woken by the driver.
 //!
-//! This file is the vocabulary. `bus` is the publishing side, `subscriber` the reading side, `filter` what is wanted of them.
-//! A new variant of [`Event`] needs a line in the table of kinds and its arms in `wid` and `incarnation`; the compiler asks for each.
+//! This file is the vocabulary. `bus` is the publishing side, `subscriber` the reading side, `filter` what is wanted of them, `text` how
+//! they read in a log. A new variant of [`Event`] needs a line in the table of kinds and its arms in `wid`, `incarnation` and `text`; the
+//! compiler asks for each.
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,6 +28,7 @@ mod filter;
 #[cfg(feature = "stream")]
 mod stream;
 mod subscriber;
+mod text;
 
 pub(crate) use bus::Bus;
 pub use filter::Filter;

@@ -239,3 +239,34 @@ fn the_end_of_all_events_wakes_who_waits() {
         assert_eq!(poll(subscriber, &woken), Poll::Ready(None));
     }
 }
+
+#[test]
+fn an_event_reads_as_a_line() {
+    let registry = crate::Registry::new(crate::Policy::default()).unwrap();
+    let events = registry.subscribe(100);
+    let lines = || -> Vec<_> {
+        std::iter::from_fn(|| events.try_recv()).map(|event| event.unwrap().to_string()).collect()
+    };
+    let hello = crate::Hello::new("w1").unwrap().hostname("a\nb");
+    let session = registry.connect(hello, |_| {}).unwrap();
+    assert_eq!(lines(), [r"worker w1 on a\nb joined, running"]);
+    registry.cordon("w1", true).unwrap();
+    registry.cordon("w1", false).unwrap();
+    let held: Vec<_> =
+        (0..5).map(|n| session.lease(&format!("job-{n}"), Duration::from_secs(60)).unwrap()).collect();
+    held[0].complete().unwrap();
+    registry.signal("w1", crate::WorkerState::Quiet).unwrap();
+    let more = registry.connect(crate::Hello::new("w1").unwrap().hostname("a\nb"), |_| {}).unwrap();
+    drop((session, more));
+    assert_eq!(
+        lines(),
+        [
+            "worker w1 is cordoned",
+            "worker w1 is no longer cordoned",
+            "worker w1 is told quiet",
+            "worker w1 left, quiet, heard 0ns ago",
+            "worker w1 lost 4 leases: job-1, job-2, job-3, …: it has ended",
+        ]
+    );
+    assert_eq!(gap(3).to_string(), "the engine stood still for 3s; every deadline moved by it");
+}
