@@ -3,6 +3,7 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -144,18 +145,24 @@ fn every_late_is_followed_by_back_or_the_end_whoever_beats_meanwhile() {
     let registry = driven.registry.clone();
     let subscriber = registry.subscribe(1 << 20);
     let stop = Stop::default();
-    let threads = 3;
+    // Time goes on only while a thread waits for it with a silent connection: as many ticks as rounds, however the threads are run.
+    let (waiting, ticks) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let wait_in_silence = || {
+        waiting.fetch_add(1, Ordering::SeqCst);
+        let until = ticks.load(Ordering::SeqCst) + 3;
+        while ticks.load(Ordering::SeqCst) < until && !stop.is_said() {
+            thread::yield_now();
+        }
+        waiting.fetch_sub(1, Ordering::SeqCst);
+    };
     thread::scope(|scope| {
         // Dropped first: a failure in here ends the others, for whom the scope waits.
         let _stops = stop.clone();
-        let beating: Vec<_> = (0..threads)
+        let beating: Vec<_> = (0..3)
             .map(|n| {
-                let (registry, stop) = (registry.clone(), stop.clone());
+                let (registry, wait_in_silence) = (registry.clone(), &wait_in_silence);
                 scope.spawn(move || {
                     for round in 0..2_000 {
-                        if stop.is_said() {
-                            return;
-                        }
                         // All threads have connections of the same workers.
                         let session = join(&registry, &format!("w{}", round % 3));
                         for beat in 0..20 {
@@ -163,6 +170,10 @@ fn every_late_is_followed_by_back_or_the_end_whoever_beats_meanwhile() {
                             if beat % 7 == n {
                                 thread::yield_now();
                             }
+                        }
+                        if round % 10 == 0 {
+                            wait_in_silence();
+                            beat_all([&session]);
                         }
                         if round % 5 == 0 {
                             let _ = registry.signal("w1", WorkerState::Quiet);
@@ -172,9 +183,12 @@ fn every_late_is_followed_by_back_or_the_end_whoever_beats_meanwhile() {
             })
             .collect();
         while beating.iter().any(|thread| !thread.is_finished()) {
-            driven.ticks(1);
+            if waiting.load(Ordering::SeqCst) > 0 {
+                driven.ticks(1);
+                ticks.fetch_add(1, Ordering::SeqCst);
+            }
+            thread::yield_now();
         }
-        stop.now();
     });
     driven.ticks(20);
     let mut late = BTreeMap::new();
