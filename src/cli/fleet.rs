@@ -125,7 +125,7 @@ impl WhomArgs {
 }
 
 /// Prints a text; a reader that has gone is no error.
-fn say(text: &str) -> io::Result<()> {
+pub(super) fn say(text: &str) -> io::Result<()> {
     match writeln!(io::stdout(), "{text}") {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         done => done,

@@ -3,6 +3,7 @@
 mod client;
 mod fleet;
 mod serve;
+mod storm;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -34,6 +35,8 @@ enum Command {
     Cordon(fleet::Cordon),
     /// Give workers work again.
     Uncordon(fleet::Cordon),
+    /// Beat on a server as hard as it can take, or at a rate, and tell how long the answers took.
+    Storm(storm::Storm),
 }
 
 /// The password, for those who serve and those who ask.
@@ -75,6 +78,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Terminate(signal) => signal.run(WorkerState::Terminate),
         Command::Cordon(cordon) => cordon.run(true),
         Command::Uncordon(cordon) => cordon.run(false),
+        Command::Storm(storm) => storm.run(),
     };
     match done {
         Ok(code) => code,

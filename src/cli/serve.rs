@@ -72,7 +72,7 @@ enum RecoverArg {
     AtDeath,
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let span: jiff::SignedDuration = text.parse().map_err(|error: jiff::Error| error.to_string())?;
     Duration::try_from(span).map_err(|_| "a duration below zero".to_owned())
 }
