@@ -137,6 +137,21 @@ fn no_acknowledged_beat_is_lost_to_a_racing_reaper() {
     assert_eq!((reaped, registry.stats().expired), (1200, 1200));
 }
 
+/// Without anybody there, the reaper's thread sleeps until somebody connects.
+#[test]
+fn the_reaper_wakes_for_who_comes_after_a_while_of_nobody() {
+    let registry =
+        registry(|policy| (policy.tick, policy.ttl) = (Duration::from_millis(1), Duration::from_millis(10)));
+    let _reaper = Reaper::spawn(&registry).unwrap();
+    for round in 1..=3 {
+        let _silent = join(&registry, "w");
+        wait_for("it is reaped", || registry.stats().expired == round);
+        wait_for("nothing is filed any more", || registry.stats().filed == 0);
+        // Asleep by now, most likely; if not, this finds less than it could.
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
 #[test]
 fn the_reaper_in_real_time_closes_nobody_early() {
     let ttl = Duration::from_millis(60);

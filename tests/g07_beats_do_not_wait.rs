@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use common::{Driven, Stop, hello, join};
+use common::{Driven, Stop, TICK, hello, join};
 use heartwheel::{Beat, Lagged, Session, WorkerState};
 
 const FLEET: usize = 200_000;
@@ -165,4 +165,20 @@ fn for_a_subscriber_that_never_reads() {
     }
     assert!(matches!(subscriber.try_recv(), Some(Ok(_))));
     assert_eq!(subscriber.try_recv().unwrap().unwrap_err(), Lagged(64 + 20_000 + 64 - 1));
+}
+
+/// What makes the above true whatever there is to do: a pass ends when its budget is used up.
+#[test]
+fn a_pass_does_no_more_than_its_budget() {
+    let mut driven = Driven::new(|_| {});
+    let _sessions: Vec<_> = (0..1_000).map(|n| join(&driven.registry, &format!("w{n}"))).collect();
+    let (mut expired, mut rounds) = (0, 0);
+    for _ in 0..1_000 {
+        driven.at += TICK / 10;
+        let pass = driven.pass(100);
+        assert!(pass.expired <= 100 && pass.hangups.len() <= 100, "{pass:?}");
+        (expired, rounds) = (expired + pass.expired, rounds + usize::from(pass.expired > 0));
+    }
+    assert_eq!(expired, 1_000);
+    assert!(rounds >= 10, "due at once, they come as the budget allows: in {rounds} passes");
 }

@@ -1,6 +1,9 @@
 //! loom on the word: every interleaving, under the memory model, of the races that it decides.
 //!
 //! `RUSTFLAGS="--cfg heartwheel_loom" cargo test --release --lib vitals::explored`
+//!
+//! What it cannot see: loom reduces the orders it tries by the *last* access to each atomic only. A change that another thread makes between
+//! two looks of one thread may never be tried where those looks come right after one another, so no model here rests on that.
 
 use ::loom::sync::Arc;
 use ::loom::thread;
@@ -134,4 +137,31 @@ fn an_end_is_final() {
         assert_eq!(vitals.load(), ended);
         assert!(beaten || !told, "once refused, always refused");
     });
+}
+
+/// The pairing that all else rests on (G6): whoever sees a state, by a look or by a change of its own, sees what was written before it was
+/// told, though neither that write nor its read orders anything.
+#[test]
+fn what_was_written_before_a_signal_is_seen_with_it() {
+    type Reads = fn(&Vitals) -> WorkerState;
+    let by_a_look: Reads = |vitals| vitals.load().state();
+    let by_a_change: Reads = |vitals| vitals.update(|word| word.beat(1)).unwrap().after.state();
+    for reads in [by_a_look, by_a_change] {
+        ::loom::model(move || {
+            let vitals = running();
+            let note = Arc::new(AtomicU64::new(0));
+            let reader = thread::spawn({
+                let (vitals, note) = (vitals.clone(), note.clone());
+                move || {
+                    let seen = reads(&vitals);
+                    // Relaxed: what came before must have ordered it.
+                    assert!(seen == WorkerState::Running || note.load(Ordering::Relaxed) == 1);
+                }
+            });
+            // Relaxed: what follows must order it.
+            note.store(1, Ordering::Relaxed);
+            let _ = vitals.update(|word| word.told(WorkerState::Quiet)).unwrap();
+            reader.join().unwrap();
+        });
+    }
 }
