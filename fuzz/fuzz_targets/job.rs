@@ -1,5 +1,4 @@
 //! Whatever PUSH brings: it is refused, or handed out again as JSON with all that workers need.
-//! `cargo +nightly fuzz run job`
 
 #![no_main]
 

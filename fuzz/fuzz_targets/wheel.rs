@@ -1,4 +1,4 @@
-//! The timer wheel against an ordered set: `cargo +nightly fuzz run wheel`.
+//! The timer wheel against an ordered set.
 
 #![no_main]
 
@@ -12,10 +12,20 @@ use libfuzzer_sys::fuzz_target;
 enum Op {
     Insert(u64),
     /// Near the edge of a level.
-    InsertBy { bit: u8, off: i8 },
-    Step { ahead: u8 },
-    Reach { ahead: u64 },
-    Sweep { budget: u8, drop_every: u8 },
+    InsertBy {
+        bit: u8,
+        off: i8,
+    },
+    Step {
+        ahead: u8,
+    },
+    Reach {
+        ahead: u64,
+    },
+    Sweep {
+        budget: u8,
+        drop_every: u8,
+    },
 }
 
 fuzz_target!(|input: (u64, Vec<Op>)| {

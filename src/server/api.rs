@@ -22,11 +22,11 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use axum::serve::Listener;
 use axum::{Json, Router};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Serialize};
-use tokio::net::TcpListener;
 
 use super::Shared;
 use crate::selector::{Selector, SelectorError};
@@ -205,7 +205,10 @@ impl IntoResponse for Refusal {
 }
 
 /// Serves until the server stops.
-pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) -> io::Result<()> {
+pub(super) async fn serve<L>(listener: L, shared: Arc<Shared>) -> io::Result<()>
+where
+    L: Listener<Addr: std::fmt::Debug>,
+{
     let mut stopping = shared.stopping.clone();
     let routes = Router::new()
         .route("/api/workers", get(workers))

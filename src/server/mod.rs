@@ -14,6 +14,8 @@ mod api;
 mod auth;
 mod commands;
 mod connection;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod info;
 pub mod jobs;
 mod listener;
@@ -136,6 +138,22 @@ struct Shared {
     stopping: watch::Receiver<bool>,
 }
 
+impl Shared {
+    fn new(config: Config, registry: Registry, stopping: watch::Receiver<bool>) -> Self {
+        Shared {
+            registry,
+            store: JobStore::new(config.jobs),
+            admission: Arc::new(Admission::new(config.max_connections, config.max_handshakes)),
+            refusals: Refusals::default(),
+            refusing: Arc::new(Semaphore::new(REFUSING)),
+            config,
+            started: clock::now(),
+            commands: AtomicU64::new(0),
+            stopping,
+        }
+    }
+}
+
 /// A server whose addresses are bound.
 pub struct Server {
     shared: Arc<Shared>,
@@ -171,17 +189,7 @@ impl Server {
         let api = listen(config.api).await?;
         let reaper = Reaper::spawn(&registry)?;
         let (stop, stopping) = watch::channel(false);
-        let shared = Arc::new(Shared {
-            registry,
-            store: JobStore::new(config.jobs),
-            admission: Arc::new(Admission::new(config.max_connections, config.max_handshakes)),
-            refusals: Refusals::default(),
-            refusing: Arc::new(Semaphore::new(REFUSING)),
-            config,
-            started: clock::now(),
-            commands: AtomicU64::new(0),
-            stopping,
-        });
+        let shared = Arc::new(Shared::new(config, registry, stopping));
         Ok(Server { shared, reaper, workers, api, stop })
     }
 
