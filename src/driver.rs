@@ -8,8 +8,7 @@
 //! - An entry of a worker that ended stays until it comes due, unless such entries outnumber the others: then the wheel is
 //!   swept, in slices (G10).
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::brake::{Silence, Watch};
@@ -19,7 +18,7 @@ use crate::event::{Event, NotDone};
 use crate::hangup::Hangup;
 use crate::policy::{Overdue, Policy};
 use crate::state::EndReason;
-use crate::sync::{Sum as _, lock};
+use crate::sync::{MutexGuard, Ordering, Sum as _, lock};
 use crate::timer::{self, has_done, remembered_until};
 use crate::vitals::{Change, Word};
 use crate::wheel::{Step, Wheel};

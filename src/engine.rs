@@ -9,16 +9,13 @@
 //! - Closers go to the queue of the driver; wakers are woken by whoever made the transition, holding nothing.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::Waker;
 
 use arc_swap::ArcSwap;
 use crossbeam::channel::{Receiver, Sender, bounded};
 use crossbeam::queue::SegQueue;
 use crossbeam::utils::CachePadded;
-use dashmap::DashMap;
-use foldhash::quality::RandomState;
 
 use crate::driver::Driver;
 use crate::error::PolicyError;
@@ -26,10 +23,11 @@ use crate::event::Bus;
 use crate::hangup::Hangup;
 use crate::hello::Wid;
 use crate::lease::{ById, Cell};
+use crate::map::{self, Map};
 use crate::plot::Plots;
 use crate::policy::Policy;
 use crate::snapshot::Latest;
-use crate::sync::{Sum, lock};
+use crate::sync::{AtomicBool, AtomicU64, Count, Flag, Gauge, Mutex, Ordering, Sum, fence, lock};
 use crate::vitals::Word;
 use crate::worker::{Entry, Worker};
 
@@ -86,24 +84,24 @@ impl Wake {
 /// Sums over the fleet. Written on transitions only, never on a plain beat.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    pub(crate) live: [AtomicUsize; 3],
-    pub(crate) connections: AtomicUsize,
-    pub(crate) late: AtomicUsize,
-    pub(crate) leases: AtomicUsize,
-    pub(crate) leases_ended: [AtomicU64; 5],
+    pub(crate) live: [Count; 3],
+    pub(crate) connections: Count,
+    pub(crate) late: Count,
+    pub(crate) leases: Count,
+    pub(crate) leases_ended: [Gauge; 5],
     /// Ended workers that still hold leases.
-    pub(crate) ended_holders: AtomicUsize,
-    pub(crate) joined: AtomicU64,
-    pub(crate) ended: [AtomicU64; 3],
-    pub(crate) remembered: AtomicUsize,
-    pub(crate) not_remembered: AtomicU64,
-    pub(crate) gaps: AtomicU64,
-    pub(crate) overdue: AtomicU64,
-    pub(crate) mass_silences: AtomicU64,
-    pub(crate) holding: AtomicBool,
-    pub(crate) filed: AtomicUsize,
+    pub(crate) ended_holders: Count,
+    pub(crate) joined: Gauge,
+    pub(crate) ended: [Gauge; 3],
+    pub(crate) remembered: Count,
+    pub(crate) not_remembered: Gauge,
+    pub(crate) gaps: Gauge,
+    pub(crate) overdue: Gauge,
+    pub(crate) mass_silences: Gauge,
+    pub(crate) holding: Flag,
+    pub(crate) filed: Count,
     /// Grows with every transition, so that a snapshot can tell whether it is still true.
-    pub(crate) transitions: AtomicU64,
+    pub(crate) transitions: Gauge,
 }
 
 impl Counters {
@@ -122,15 +120,15 @@ pub(crate) struct Engine {
     /// The engine's time in ticks, published by the driver.
     clock: CachePadded<AtomicU64>,
     pub(crate) policy: ArcSwap<Policy>,
-    pub(crate) workers: DashMap<Wid, Entry, RandomState>,
+    pub(crate) workers: Map<Wid, Entry>,
     pub(crate) plots: Arc<Plots>,
-    pub(crate) incarnations: AtomicU64,
-    pub(crate) leases: DashMap<ById, (), RandomState>,
-    pub(crate) tokens: AtomicU64,
+    pub(crate) incarnations: Gauge,
+    pub(crate) leases: Map<ById, ()>,
+    pub(crate) tokens: Gauge,
     /// The longest ttl any worker has had, in ticks.
-    pub(crate) longest_ttl: AtomicU64,
+    pub(crate) longest_ttl: Gauge,
     /// The longest time any lease or deadline was given, in ticks.
-    pub(crate) longest_span: AtomicU64,
+    pub(crate) longest_span: Gauge,
     /// Workers on their way to the wheel.
     pub(crate) inbox: SegQueue<Arc<Worker>>,
     /// Connections to close, on their way out.
@@ -141,7 +139,7 @@ pub(crate) struct Engine {
     /// A wake-up for it; one that is under way is enough.
     pub(crate) wakeup: (Sender<()>, Receiver<()>),
     /// A reaper thread is running.
-    pub(crate) driven: AtomicBool,
+    pub(crate) driven: Flag,
     pub(crate) bus: Bus,
     pub(crate) latest: Latest,
     pub(crate) counters: Counters,
@@ -161,19 +159,19 @@ impl Engine {
             clock: CachePadded::default(),
             driver: Mutex::new(Driver::new(policy.tick)),
             policy: ArcSwap::from_pointee(policy),
-            workers: DashMap::with_capacity_and_hasher_and_shard_amount(0, RandomState::default(), SHARDS),
+            workers: map::new(SHARDS),
             plots: Arc::default(),
-            incarnations: AtomicU64::new(1),
-            leases: DashMap::with_capacity_and_hasher_and_shard_amount(0, RandomState::default(), SHARDS),
-            tokens: AtomicU64::new(1),
-            longest_ttl: AtomicU64::new(0),
-            longest_span: AtomicU64::new(0),
+            incarnations: Gauge::new(1),
+            leases: map::new(SHARDS),
+            tokens: Gauge::new(1),
+            longest_ttl: Gauge::new(0),
+            longest_span: Gauge::new(0),
             inbox: SegQueue::new(),
             hangups: SegQueue::new(),
             parked: AtomicBool::new(false),
             bus: Bus::new(wakeup.0.clone()),
             wakeup,
-            driven: AtomicBool::new(false),
+            driven: Flag::new(false),
             latest: Latest::default(),
             counters: Counters::default(),
         })
@@ -236,16 +234,21 @@ impl Engine {
 
     /// Sleeps until somebody connects, or calls. The engine's time stands still meanwhile: there is nobody to wait for.
     pub(crate) fn park(&self) {
-        // Relaxed: the fence orders it.
-        self.parked.store(true, Ordering::Relaxed);
-        // SeqCst: pairs with the fence of `call_driver_if_parked`.
-        fence(Ordering::SeqCst);
-        if self.inbox.is_empty() {
+        if self.may_park() {
             lock(&self.driver).pause();
             let _ = self.wakeup.1.recv();
         }
         // Relaxed: a call that comes for nothing does no harm.
         self.parked.store(false, Ordering::Relaxed);
+    }
+
+    /// From here on whoever files a worker calls the driver. `false` if somebody has filed one before.
+    fn may_park(&self) -> bool {
+        // Relaxed: the fence orders it.
+        self.parked.store(true, Ordering::Relaxed);
+        // SeqCst: pairs with the fence of `call_driver_if_parked`.
+        fence(Ordering::SeqCst);
+        self.inbox.is_empty()
     }
 }
 
@@ -258,5 +261,7 @@ impl Drop for Engine {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, heartwheel_loom))]
+mod explored;
+#[cfg(all(test, not(heartwheel_loom)))]
 mod tests;

@@ -13,10 +13,9 @@ use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-use dashmap::mapref::entry::Entry;
 use smol_str::SmolStr;
 
 use crate::clock;
@@ -24,9 +23,10 @@ use crate::engine::Engine;
 use crate::error::{LeaseError, NotHeld};
 use crate::event::{Event, Lost};
 use crate::hello::Wid;
+use crate::map::Entry;
 use crate::policy::{Policy, Recover};
 use crate::state::{Incarnation, WorkerState};
-use crate::sync::{Sum as _, lock};
+use crate::sync::{AtomicU64, Ordering, Sum as _, lock};
 use crate::timer;
 use crate::worker::{Cold, Worker};
 
@@ -233,6 +233,7 @@ impl fmt::Debug for Cell {
 
 /// A lease in the map, found by its id. The id is where the cell is: the map stays small, so that a million leases in it cost the next
 /// one little.
+#[cfg_attr(heartwheel_loom, derive(Clone))]
 pub(crate) struct ById(pub(crate) Arc<Cell>);
 
 impl Borrow<str> for ById {

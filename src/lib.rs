@@ -12,6 +12,7 @@ mod hangup;
 mod hello;
 mod holding;
 mod lease;
+mod map;
 mod plot;
 mod policy;
 mod reaper;

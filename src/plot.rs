@@ -9,16 +9,12 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
 use crate::hello::Beat;
 use crate::state::WorkerState;
-use crate::sync::lock;
+use crate::sync::{Flag, Gauge, Mutex, Ordering, lock};
 use crate::vitals::{Change, Vitals, Word};
-
-/// The counters of one worker that are written by whoever beats. Not part of the model that loom runs.
-type Gauge = AtomicU64;
 
 const NEVER_SAID: u64 = u64::MAX;
 
@@ -30,7 +26,7 @@ pub(crate) struct Line {
     pulse: Gauge,
     rss_kb: Gauge,
     /// The worker keeps its intervals.
-    keeps_intervals: AtomicBool,
+    keeps_intervals: Flag,
 }
 
 /// What a beat leaves behind for display: how many there were, and how far the last two were apart.
@@ -61,7 +57,7 @@ impl Line {
             vitals: Vitals::new(Word::born(WorkerState::Running, false, 0)),
             pulse: Gauge::new(0),
             rss_kb: Gauge::new(NEVER_SAID),
-            keeps_intervals: AtomicBool::new(false),
+            keeps_intervals: Flag::new(false),
         }
     }
 
@@ -111,7 +107,7 @@ impl Line {
 
 /// So many lines lie side by side. The pages that beats touch are then dense: among a hundred thousand workers most of a beat's time
 /// goes into finding the page, and with a page for every 64 it took three times as long.
-const LINES: usize = 1024;
+const LINES: usize = if cfg!(heartwheel_loom) { BITS } else { 1024 };
 
 /// Lines side by side, and which of them are free.
 struct Chunk {

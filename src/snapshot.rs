@@ -4,8 +4,7 @@
 //! - A snapshot is built by whoever asks, from words read one at a time; beats do not notice. It is kept and handed out again
 //!   while it is still true: no transition since, and the same tick. So many readers cost one walk a tick.
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -13,7 +12,7 @@ use arc_swap::ArcSwapOption;
 use crate::engine::Engine;
 use crate::lease::LeaseEnd;
 use crate::state::{EndReason, WorkerState};
-use crate::sync::{Sum as _, lock};
+use crate::sync::{Mutex, Ordering, Sum as _, lock};
 use crate::worker::WorkerInfo;
 
 /// All live workers, in the order in which they joined; from [`Registry::snapshot`](crate::Registry::snapshot).

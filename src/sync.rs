@@ -1,14 +1,23 @@
-//! The atomics of the words that loom explores, and the one way this crate takes a lock.
+//! The locks and atomics of the protocols that loom explores, and the one way this crate takes a lock.
 //!
-//! Under `--cfg heartwheel_loom` the atomics are loom's. The cfg is our own because a plain `cfg(loom)` would also
-//! change our dependencies.
+//! Under `--cfg heartwheel_loom` they are loom's. The cfg is our own because a plain `cfg(loom)` would also change our dependencies.
+//! Numbers by which nothing is decided are the standard library's in either case: loom would try every order of them.
 
 #[cfg(heartwheel_loom)]
-pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
+pub(crate) use loom::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence},
+};
 #[cfg(not(heartwheel_loom))]
-pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
+pub(crate) use std::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence},
+};
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+/// Numbers that stand for themselves, and are not part of what loom explores.
+pub(crate) use std::sync::atomic::{AtomicBool as Flag, AtomicU64 as Gauge, AtomicUsize as Count};
+
+use std::sync::PoisonError;
 
 /// Locks `mutex`, poisoned or not: no user code runs under any lock of this crate, so a poisoned one still guards
 /// whole data (a thread can only have died of memory exhaustion between two complete steps).
@@ -32,21 +41,21 @@ macro_rules! sum {
 
             fn up(&self, by: $number) {
                 // Relaxed, as of all sums.
-                self.fetch_add(by, std::sync::atomic::Ordering::Relaxed);
+                self.fetch_add(by, Ordering::Relaxed);
             }
 
             fn down(&self, by: $number) {
                 // Relaxed, as of all sums.
-                self.fetch_sub(by, std::sync::atomic::Ordering::Relaxed);
+                self.fetch_sub(by, Ordering::Relaxed);
             }
 
             fn get(&self) -> $number {
                 // Relaxed, as of all sums.
-                self.load(std::sync::atomic::Ordering::Relaxed)
+                self.load(Ordering::Relaxed)
             }
         }
     };
 }
 
-sum!(std::sync::atomic::AtomicU64, u64);
-sum!(std::sync::atomic::AtomicUsize, usize);
+sum!(Gauge, u64);
+sum!(Count, usize);

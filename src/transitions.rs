@@ -4,20 +4,18 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-use dashmap::mapref::entry::Entry;
 
 use crate::engine::{Engine, Wake};
 use crate::error::{ConnectError, InvalidHello};
 use crate::event::{self, Event};
 use crate::hangup::Hangup;
 use crate::hello::{Beat, Hello};
+use crate::map::Entry;
 use crate::plot::Line;
 use crate::policy::{Identity, Overdue, Policy};
 use crate::state::{EndReason, Incarnation, WorkerState};
-use crate::sync::{Sum as _, lock};
+use crate::sync::{Ordering, Sum as _, lock};
 use crate::vitals::{Change, Ended, MAX_CONNECTIONS, NotHeard, NotJoined, Word};
 use crate::worker::{Closer, Cold, Deadline, Worker, WorkerInfo};
 

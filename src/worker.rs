@@ -9,8 +9,7 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
@@ -24,10 +23,8 @@ use crate::plot::{Line, Place, Plot};
 use crate::policy::{Overdue, Policy};
 use crate::state::{Health, Incarnation, WorkerState};
 use crate::suspicion::Intervals;
+use crate::sync::{Gauge, Mutex, Ordering};
 use crate::vitals::Word;
-
-/// Numbers of one worker that are not part of the model that loom runs.
-type Gauge = std::sync::atomic::AtomicU64;
 
 /// What closes a connection from outside: called at most once, with the reason of the end.
 pub(crate) type Closer = Box<dyn FnOnce(crate::EndReason) + Send>;

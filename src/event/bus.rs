@@ -6,8 +6,7 @@
 //! - A subscriber that is gone leaves an outlet behind, which goes with the next event or the next subscription.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::Waker;
 
 use crossbeam::channel::{Sender, TrySendError, bounded};
@@ -15,7 +14,7 @@ use crossbeam::channel::{Sender, TrySendError, bounded};
 use super::filter::{Filter, Kinds};
 use super::subscriber::{Link, Slot, Subscriber};
 use super::{Event, EventKind};
-use crate::sync::lock;
+use crate::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, fence, lock};
 use crate::worker::WorkerInfo;
 
 #[derive(Debug)]

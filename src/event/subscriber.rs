@@ -8,8 +8,7 @@
 //!   and is woken by the driver: the waker is user code, and whoever publishes holds locks (G11).
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -20,7 +19,7 @@ use super::{Event, Lagged};
 use crate::clock;
 use crate::registry::Registry;
 use crate::snapshot::Snapshot;
-use crate::sync::lock;
+use crate::sync::{AtomicU64, Mutex, Ordering, fence, lock};
 use crate::worker::WorkerInfo;
 
 /// A task that reads gives way to others after so many events that it did not want.
