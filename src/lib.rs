@@ -27,6 +27,8 @@ pub mod suspicion;
 mod sync;
 mod timer;
 mod transitions;
+#[doc = include_str!("docs/verification.md")]
+pub mod verification {}
 mod vitals;
 pub mod wheel;
 mod worker;

@@ -115,3 +115,19 @@ fn drive(engine: &Engine, stop: &AtomicBool) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use super::*;
+
+    #[test]
+    fn an_error_says_what_was_wrong_and_why() {
+        let error = SpawnError::Thread(io::Error::other("no thread is left"));
+        assert_eq!(error.to_string(), "the reaper's thread could not be started: no thread is left");
+        assert!(error.source().is_some_and(|source| source.to_string() == "no thread is left"));
+        assert_eq!(SpawnError::AlreadyDriven.to_string(), "this registry has a reaper already");
+        assert!(SpawnError::AlreadyDriven.source().is_none());
+    }
+}

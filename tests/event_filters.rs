@@ -154,3 +154,17 @@ fn a_wait_ends_in_time_though_unwanted_events_keep_coming() {
         assert!(start.elapsed() < common::PATIENCE);
     });
 }
+
+#[test]
+fn who_waits_for_what_it_asked_for_does_not_give_up_at_what_it_did_not() {
+    let registry = registry(|_| {});
+    let blue = registry.subscribe_to(Filter::default().workers(is_blue), 10);
+    let _red = registry.connect(hello("r").label("red"), |_| {}).unwrap();
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| blue.recv_timeout(common::PATIENCE));
+        thread::sleep(Duration::from_millis(50));
+        let _blue = registry.connect(hello("b").label("blue"), |_| {}).unwrap();
+        let got = waits.join().unwrap();
+        assert!(matches!(&got, Some(Ok(Event::Joined(worker))) if worker.wid().as_str() == "b"), "{got:?}");
+    });
+}

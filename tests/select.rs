@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::{Driven, hello, registry};
-use heartwheel::{Beat, Health, Registry, Selector, WorkerState};
+use heartwheel::{Beat, Health, Registry, Selector, Session, WorkerState};
 
 fn wids(registry: &Registry, selector: &str) -> Vec<String> {
     let selector: Selector = selector.parse().unwrap();
@@ -89,4 +89,21 @@ fn churn_meanwhile_is_no_trouble() {
     assert_eq!(registry.signal_where(&"label=kept".parse().unwrap(), WorkerState::Quiet), kept.len());
     assert!(kept.iter().all(|session| session.state() == Ok(WorkerState::Quiet)));
     assert_eq!(registry.select(&Selector::age(heartwheel::Compare::Less, Duration::ZERO)).len(), 0);
+}
+
+#[test]
+fn cordons_who_matches_and_counts_for_whom_that_was_new() {
+    let registry = registry(|_| {});
+    let sessions: Vec<_> = ["b1", "b2", "b3", "g1"]
+        .map(|wid| registry.connect(hello(wid).label(&wid[..1]), |_| {}).unwrap())
+        .into_iter()
+        .collect();
+    registry.cordon("b2", true).unwrap();
+    let blue = Selector::label("b");
+    assert_eq!(registry.cordon_where(&blue, true), 2, "one was so already");
+    let take_work: Vec<_> = sessions.iter().map(Session::takes_work).collect();
+    assert_eq!(take_work, [false, false, false, true]);
+    assert_eq!(registry.cordon_where(&Selector::label("nobody"), false), 0);
+    assert_eq!(registry.cordon_where(&blue, false), 3);
+    assert!(sessions.iter().all(Session::takes_work));
 }

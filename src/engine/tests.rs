@@ -58,3 +58,46 @@ fn no_scheme_of_ids_crowds_a_shard() {
         assert!((most as f64) < limit, "{name}: {most} of {WIDS} in one of {SHARDS} shards");
     }
 }
+
+/// Whoever holds the last of a lease's handles holds little; what the map holds is for ever.
+#[test]
+fn a_lease_that_was_lost_leaves_the_map() {
+    use std::time::Duration;
+
+    use crate::{Hello, Recover, Registry};
+
+    const TICK: Duration = Duration::from_millis(100);
+    for recover in [Recover::AtDeath, Recover::AtExpiry] {
+        let registry = Registry::new(Policy::default()).unwrap();
+        let start = crate::clock::now();
+        let drive = |ticks: std::ops::Range<u32>| {
+            for tick in ticks {
+                let _ = registry.reap(start + tick * TICK, 1000);
+            }
+        };
+        drive(0..1);
+        let session = registry.connect(Hello::new("w").unwrap(), |_| {}).unwrap();
+        session.lease_with("short", TICK, recover).unwrap();
+        session.lease_with("long", 50 * TICK, recover).unwrap();
+        assert_eq!(registry.engine().leases.len(), 2);
+        drive(1..10);
+        assert_eq!(registry.engine().leases.len(), 1, "one ran out");
+        drop(session);
+        assert_eq!(registry.engine().leases.len(), usize::from(recover == Recover::AtExpiry));
+        drive(10..70);
+        assert!(registry.engine().leases.is_empty());
+    }
+}
+
+#[test]
+fn a_token_and_an_end_say_what_they_are() {
+    use crate::{LeaseEnd, Token};
+
+    assert_eq!(format!("{:>3}", Token(7)), "  7");
+    let ends =
+        [LeaseEnd::Completed, LeaseEnd::Failed, LeaseEnd::Released, LeaseEnd::Expired, LeaseEnd::HolderEnded];
+    assert_eq!(
+        ends.map(|end| end.to_string()),
+        ["completed", "failed", "released", "expired", "holder ended"]
+    );
+}

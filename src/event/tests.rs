@@ -29,6 +29,13 @@ fn read(subscriber: &Subscriber) -> Option<Result<u64, u64>> {
 }
 
 #[test]
+fn a_kind_and_a_gap_in_the_stream_say_what_they_are() {
+    assert_eq!(format!("{:<7}|", EventKind::Late), "late   |");
+    assert_eq!(Lagged(3).to_string(), "3 events were missed here: the subscriber was too slow");
+    assert_eq!(gap(1).incarnation(), None);
+}
+
+#[test]
 fn what_is_missing_is_counted_where_it_is_missing() {
     let bus = bus();
     let subscriber = bus.subscribe(Filter::default(), 2);
