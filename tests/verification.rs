@@ -56,6 +56,21 @@ fn the_page_names_what_there_is_and_nothing_else() {
     );
 }
 
+/// A fault that does not fit the code any more breaks nothing.
+#[test]
+fn each_fault_fits_the_code() {
+    for fault in files("tests/faults", ".patch") {
+        let patch = read(&format!("tests/faults/{fault}.patch"));
+        let file = patch.lines().find_map(|line| line.strip_prefix("--- a/")).unwrap();
+        let code = read(file);
+        for hunk in patch.split("\n@@ ").skip(1) {
+            let lines = hunk.split_inclusive('\n').skip(1).filter(|line| !line.starts_with('+'));
+            let before: String = lines.map(|line| line.get(1..).unwrap_or("\n")).collect();
+            assert!(!before.is_empty() && code.contains(&before), "{fault} does not fit {file}:\n{before}");
+        }
+    }
+}
+
 /// A fault says which command notices it; a command that runs no test would notice nothing.
 #[test]
 fn each_fault_is_caught_by_a_test_that_exists() {
