@@ -27,7 +27,7 @@ use crate::map::{self, Map};
 use crate::plot::Plots;
 use crate::policy::Policy;
 use crate::snapshot::Latest;
-use crate::sync::{AtomicBool, AtomicU64, Count, Flag, Gauge, Mutex, Ordering, Sum, fence, lock};
+use crate::sync::{AtomicBool, AtomicU64, Count, Flag, Mutex, Number, Ordering, Sum, fence, lock};
 use crate::vitals::Word;
 use crate::worker::{Entry, Worker};
 
@@ -88,20 +88,20 @@ pub(crate) struct Counters {
     pub(crate) connections: Count,
     pub(crate) late: Count,
     pub(crate) leases: Count,
-    pub(crate) leases_ended: [Gauge; 5],
+    pub(crate) leases_ended: [Number; 5],
     /// Ended workers that still hold leases.
     pub(crate) ended_holders: Count,
-    pub(crate) joined: Gauge,
-    pub(crate) ended: [Gauge; 3],
+    pub(crate) joined: Number,
+    pub(crate) ended: [Number; 3],
     pub(crate) remembered: Count,
-    pub(crate) not_remembered: Gauge,
-    pub(crate) gaps: Gauge,
-    pub(crate) overdue: Gauge,
-    pub(crate) mass_silences: Gauge,
+    pub(crate) not_remembered: Number,
+    pub(crate) gaps: Number,
+    pub(crate) overdue: Number,
+    pub(crate) mass_silences: Number,
     pub(crate) holding: Flag,
     pub(crate) filed: Count,
     /// Grows with every transition, so that a snapshot can tell whether it is still true.
-    pub(crate) transitions: Gauge,
+    pub(crate) transitions: Number,
 }
 
 impl Counters {
@@ -122,13 +122,13 @@ pub(crate) struct Engine {
     pub(crate) policy: ArcSwap<Policy>,
     pub(crate) workers: Map<Wid, Entry>,
     pub(crate) plots: Arc<Plots>,
-    pub(crate) incarnations: Gauge,
+    pub(crate) incarnations: Number,
     pub(crate) leases: Map<ById, ()>,
-    pub(crate) tokens: Gauge,
+    pub(crate) tokens: Number,
     /// The longest ttl any worker has had, in ticks.
-    pub(crate) longest_ttl: Gauge,
+    pub(crate) longest_ttl: Number,
     /// The longest time any lease or deadline was given, in ticks.
-    pub(crate) longest_span: Gauge,
+    pub(crate) longest_span: Number,
     /// Workers on their way to the wheel.
     pub(crate) inbox: SegQueue<Arc<Worker>>,
     /// Connections to close, on their way out.
@@ -161,11 +161,11 @@ impl Engine {
             policy: ArcSwap::from_pointee(policy),
             workers: map::new(SHARDS),
             plots: Arc::default(),
-            incarnations: Gauge::new(1),
+            incarnations: Number::new(1),
             leases: map::new(SHARDS),
-            tokens: Gauge::new(1),
-            longest_ttl: Gauge::new(0),
-            longest_span: Gauge::new(0),
+            tokens: Number::new(1),
+            longest_ttl: Number::new(0),
+            longest_span: Number::new(0),
             inbox: SegQueue::new(),
             hangups: SegQueue::new(),
             parked: AtomicBool::new(false),

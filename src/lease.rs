@@ -13,7 +13,6 @@ use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use smol_str::SmolStr;
@@ -26,7 +25,7 @@ use crate::hello::Wid;
 use crate::map::Entry;
 use crate::policy::{Policy, Recover};
 use crate::state::{Incarnation, WorkerState};
-use crate::sync::{AtomicU64, Ordering, Sum as _, lock};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, Sum as _, lock};
 use crate::timer;
 use crate::worker::{Cold, Worker};
 

@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 
 use crate::hello::Beat;
 use crate::state::WorkerState;
-use crate::sync::{Flag, Gauge, Mutex, Ordering, lock};
+use crate::sync::{Flag, Mutex, Number, Ordering, lock};
 use crate::vitals::{Change, Vitals, Word};
 
 const NEVER_SAID: u64 = u64::MAX;
@@ -23,8 +23,8 @@ const NEVER_SAID: u64 = u64::MAX;
 pub(crate) struct Line {
     pub(crate) vitals: Vitals,
     /// Beats counted, and the ticks between the last two: see [`Pulse`].
-    pulse: Gauge,
-    rss_kb: Gauge,
+    pulse: Number,
+    rss_kb: Number,
     /// The worker keeps its intervals.
     keeps_intervals: Flag,
 }
@@ -55,8 +55,8 @@ impl Line {
     fn new() -> Self {
         Line {
             vitals: Vitals::new(Word::born(WorkerState::Running, false, 0)),
-            pulse: Gauge::new(0),
-            rss_kb: Gauge::new(NEVER_SAID),
+            pulse: Number::new(0),
+            rss_kb: Number::new(NEVER_SAID),
             keeps_intervals: Flag::new(false),
         }
     }

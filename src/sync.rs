@@ -1,21 +1,21 @@
 //! The locks and atomics of the protocols that loom explores, and the one way this crate takes a lock.
 //!
 //! Under `--cfg heartwheel_loom` they are loom's. The cfg is our own because a plain `cfg(loom)` would also change our dependencies.
-//! Numbers by which nothing is decided are the standard library's in either case: loom would try every order of them.
+//! Sums, serial numbers and what is shown are the standard library's in either case, for loom would try every order of them.
 
 #[cfg(heartwheel_loom)]
 pub(crate) use loom::sync::{
     Mutex, MutexGuard,
-    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence},
+    atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
 };
 #[cfg(not(heartwheel_loom))]
 pub(crate) use std::sync::{
     Mutex, MutexGuard,
-    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence},
+    atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
 };
 
-/// Numbers that stand for themselves, and are not part of what loom explores.
-pub(crate) use std::sync::atomic::{AtomicBool as Flag, AtomicU64 as Gauge, AtomicUsize as Count};
+/// Numbers beside the words, each for itself: not part of what loom explores.
+pub(crate) use std::sync::atomic::{AtomicBool as Flag, AtomicU64 as Number, AtomicUsize as Count};
 
 use std::sync::PoisonError;
 
@@ -57,5 +57,5 @@ macro_rules! sum {
     };
 }
 
-sum!(Gauge, u64);
+sum!(Number, u64);
 sum!(Count, usize);

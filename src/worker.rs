@@ -23,7 +23,7 @@ use crate::plot::{Line, Place, Plot};
 use crate::policy::{Overdue, Policy};
 use crate::state::{Health, Incarnation, WorkerState};
 use crate::suspicion::Intervals;
-use crate::sync::{Gauge, Mutex, Ordering};
+use crate::sync::{Mutex, Number, Ordering};
 use crate::vitals::Word;
 
 /// What closes a connection from outside: called at most once, with the reason of the end.
@@ -36,9 +36,9 @@ pub(crate) struct Worker {
     line: Plot,
     pub(crate) incarnation: Incarnation,
     /// Its own ttl in ticks; 0 = the policy's.
-    ttl: Gauge,
+    ttl: Number,
     /// The tick under which its one valid entry is filed in the wheel. Only the driver writes it; see `timer`.
-    filed: Gauge,
+    filed: Number,
     /// The tick of the HELLO.
     since: u64,
     /// Kept if the policy says so.
@@ -172,8 +172,8 @@ impl Worker {
     pub(crate) fn new(hello: Hello, incarnation: Incarnation, line: Plot, ttl: u64, policy: &Policy) -> Self {
         Worker {
             incarnation,
-            ttl: Gauge::new(ttl),
-            filed: Gauge::new(NEVER_FILED),
+            ttl: Number::new(ttl),
+            filed: Number::new(NEVER_FILED),
             since: line.vitals.load().tick(),
             intervals: policy.suspicion.then(Box::default),
             hello: hello.shrunk(),

@@ -401,3 +401,14 @@ fn a_burst_that_runs_out_is_taken_in_slices_and_each_lease_is_lost_once() {
         assert_eq!((info.leases() as usize, driven.registry.leases().len()), (BURST / 2, BURST / 2));
     }
 }
+
+#[test]
+fn a_token_and_an_end_say_what_they_are() {
+    let driven = Driven::new(|_| {});
+    let lease = join(&driven.registry, "w").lease("j", TTL).unwrap();
+    assert_eq!(format!("{:>9}", lease.token()), format!("{:>9}", lease.token().get()));
+    let ends =
+        [LeaseEnd::Completed, LeaseEnd::Failed, LeaseEnd::Released, LeaseEnd::Expired, LeaseEnd::HolderEnded];
+    let said = ["completed", "failed", "released", "expired", "holder ended"];
+    assert_eq!(ends.map(|end| end.to_string()), said);
+}

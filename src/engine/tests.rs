@@ -1,6 +1,9 @@
-//! How evenly wids spread over the shards of the map, whatever scheme they are made by.
+//! The maps: how evenly wids spread over their shards, whatever scheme they are made by, and that ended leases leave.
+
+use std::time::Duration;
 
 use super::*;
+use crate::{Hello, Recover, Registry};
 
 const WIDS: u64 = 200_000;
 
@@ -59,13 +62,9 @@ fn no_scheme_of_ids_crowds_a_shard() {
     }
 }
 
-/// Whoever holds the last of a lease's handles holds little; what the map holds is for ever.
+/// One that stayed there would stay for ever, unless somebody asked for its id again.
 #[test]
 fn a_lease_that_was_lost_leaves_the_map() {
-    use std::time::Duration;
-
-    use crate::{Hello, Recover, Registry};
-
     const TICK: Duration = Duration::from_millis(100);
     for recover in [Recover::AtDeath, Recover::AtExpiry] {
         let registry = Registry::new(Policy::default()).unwrap();
@@ -87,17 +86,4 @@ fn a_lease_that_was_lost_leaves_the_map() {
         drive(10..70);
         assert!(registry.engine().leases.is_empty());
     }
-}
-
-#[test]
-fn a_token_and_an_end_say_what_they_are() {
-    use crate::{LeaseEnd, Token};
-
-    assert_eq!(format!("{:>3}", Token(7)), "  7");
-    let ends =
-        [LeaseEnd::Completed, LeaseEnd::Failed, LeaseEnd::Released, LeaseEnd::Expired, LeaseEnd::HolderEnded];
-    assert_eq!(
-        ends.map(|end| end.to_string()),
-        ["completed", "failed", "released", "expired", "holder ended"]
-    );
 }
